@@ -1,0 +1,1 @@
+"""Figures of the book: `style` holds the looks, every other module pure functions from a table to a figure."""
