@@ -1,0 +1,104 @@
+"""Two cells of the paper's Figure 2: N = 3000 digits at SNR 0.2 and at 2.0, trained to a loss of 0.01, several seeds.
+
+`first_look` fills results/figure_2_first_look.csv and takes up where it was stopped.
+"""
+
+import os
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from vitbo_lib import mnist, store, sweep
+from vitbo_lib.errors import UserError
+from vitbo_lib.intervals import Interval, difference_interval, mean_interval
+from vitbo_lib.vit import USUAL, Training, ViTConfig, train_digits
+
+PATH = Path(__file__).resolve().parents[1] / "results" / "figure_2_first_look.csv"
+COMMAND = "vitbo results --only figure_2"
+KEY = ("setting", "N", "snr", "seed")
+COLUMNS = ("epochs", "train_loss", "train_error", "test_loss", "test_error", "seconds")
+
+# What the network is in each row: the same but for the size of a patch.
+SETTINGS: dict[str, ViTConfig] = {"patch 4": USUAL, "patch 7": replace(USUAL, patch=7)}
+TRAINING = Training()
+SNRS = (0.2, 2.0)
+N = 3000
+N_TEST = 10_000
+SEEDS = tuple(range(5))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run; `n_test` test digits, the rest as in SETTINGS and TRAINING."""
+
+    setting: str
+    N: int
+    snr: float
+    seed: int
+    n_test: int = N_TEST
+
+    def __post_init__(self):
+        if self.setting not in SETTINGS:
+            raise UserError(f"setting = {self.setting!r} is unknown; choose one of {', '.join(SETTINGS)}")
+        mnist.factors(self.snr)
+
+
+@cache
+def _digits() -> mnist.Digits:
+    return mnist.load()
+
+
+def compute(cell: Cell) -> list[dict]:
+    """Train one cell on one thread; the row has the columns KEY and COLUMNS.
+
+    One thread, because sums over several threads may be taken in another order and then round differently.
+    """
+    torch.set_num_threads(1)
+    train = mnist.training_set(_digits(), cell.N, cell.snr, cell.seed)
+    test = mnist.fresh_set(_digits(), cell.snr, cell.seed, cell.n_test)
+    outcome = train_digits(train, test, cell.seed, SETTINGS[cell.setting], TRAINING)
+    return [{name: getattr(cell, name) for name in KEY} | asdict(outcome)]
+
+
+def first_look(path: str | os.PathLike = PATH, workers: int = 2, *, seeds: tuple[int, ...] = SEEDS, n_samples: int = N,
+               n_test: int = N_TEST, settings: tuple[str, ...] = tuple(SETTINGS), progress=None, fresh: bool = False):
+    """Train every cell that `path` does not have yet: both SNR, each of `settings`, each of `seeds`.
+
+    Runs of one seed share digits, noise and initial weights between the two SNR, so that their difference can be taken
+    seed by seed. Returns what `vitbo_lib.sweep.run_sweep` does. `UserError` as there and in `vitbo_lib.vit.fit`.
+    """
+    parameters = {"settings": {name: asdict(config) for name, config in SETTINGS.items()}, "training": asdict(TRAINING),
+                  "n_test": n_test, "border_width": mnist.BORDER_WIDTH, "noise": "standard normal, added", "dtype": "float32"}
+    table = store.Table(path, key=KEY, columns=COLUMNS, parameters=parameters, seeds=seeds, command=COMMAND)
+    mnist.load()  # a damaged file is one line here, not one in each worker
+    cells = [Cell(setting, n_samples, snr, seed, n_test) for seed in seeds for setting in settings for snr in SNRS]
+    return sweep.run_sweep(table, cells, compute, workers, progress=progress, fresh=fresh)
+
+
+def summary(rows: pd.DataFrame, column: str) -> dict[tuple[str, float], Interval]:
+    """Mean and 95 % t interval over seeds of `column`, for each (setting, snr) in the table.
+
+    >>> rows = pd.DataFrame({"setting": "patch 4", "snr": 2.0, "seed": [0, 1, 2], "test_loss": [0.4, 0.5, 0.6]})
+    >>> round(summary(rows, "test_loss")["patch 4", 2.0].mean, 3)
+    0.5
+    """
+    return {cell: mean_interval(found[column]) for cell, found in rows.groupby(["setting", "snr"])}
+
+
+def drop(rows: pd.DataFrame, column: str, setting: str) -> Interval:
+    """By how much `column` falls from SNR 0.2 to SNR 2.0, seed by seed: mean difference with its 95 % t interval.
+
+    `UserError` when a seed is missing at one of the two.
+
+    >>> rows = pd.DataFrame({"setting": "patch 4", "snr": [0.2] * 3 + [2.0] * 3, "seed": [0, 1, 2, 2, 1, 0],
+    ...                      "test_loss": [0.5, 0.6, 0.7, 0.6, 0.5, 0.4]})
+    >>> round(drop(rows, "test_loss", "patch 4").mean, 3)
+    0.1
+    """
+    wide = rows[rows["setting"] == setting].pivot(index="seed", columns="snr", values=column).reindex(columns=list(SNRS))
+    if wide.empty or wide.isna().any(axis=None):
+        raise UserError(f"not every seed has both SNR at {setting!r}; run `{COMMAND}` again, it computes what is missing")
+    return difference_interval(wide[SNRS[0]], wide[SNRS[1]], paired=True)

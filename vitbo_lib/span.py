@@ -1,0 +1,200 @@
+"""The exact reduction: gradient descent on eq. (1) never leaves the span of the training tokens.
+
+Stack the tokens of all samples as rows of Z (N*M d). Every gradient is Z^T times something (Lemma B.1), so that after t
+steps W_Q(t) = W_Q(0) + Z^T A_Q, and likewise for W_K and for W_V w_O. What the network sees of any token x is then
+
+    x^T W_Q(t) = x^T W_Q(0) + (x^T Z^T) A_Q ,
+
+an initial part and inner products with the training tokens: d appears nowhere. One matrix A = [A_Q | A_K | A_v]
+(`coefficients`, R N*M 2h+1, zeros at t = 0) is the whole state of training, and `Points` holds the rest.
+
+Queries and keys meet only in inner products, so hidden space may be rotated: where d_h > 2K, an orthonormal basis of the
+2K initial queries and keys of the K distinct training tokens is enough (h = 2K), because training moves queries only
+by keys and keys only by queries. Of a fresh token the part outside that basis never changes; it adds a constant to the
+logits between fresh noise tokens (`outside_logits`).
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vitbo_lib.data import DataSet, token_rows
+from vitbo_lib.transformer import Weights
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Distinct tokens through the initial weights: mu_+, mu_-, then noise tokens sample by sample (K rows).
+
+    `queries`, `keys` (K h), `values` (K), `inner_products` with the distinct training tokens (K K_train), and the
+    samples' `labels` (N).
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    inner_products: Tensor
+    labels: Tensor
+
+    @property
+    def n_tokens(self) -> int:
+        """M."""
+        return (len(self.values) - 2) // len(self.labels) + 1
+
+
+@dataclass(frozen=True)
+class Points:
+    """Samples as the network sees them, before and during training, in R runs at once.
+
+    `start` (R N*M 2h+1): query, key and scalarized value of every token at t = 0, side by side;
+    `cross` (R N*M N_train*M): inner products with the stacked training tokens; `labels` (R N);
+    `outside_logits` (R N M M): the constant part of the logits, or None where there is none.
+    """
+
+    start: Tensor
+    cross: Tensor
+    labels: Tensor
+    outside_logits: Tensor | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """M."""
+        return self.start.shape[1] // self.labels.shape[1]
+
+    def run(self, index) -> "Points":
+        """The points of some of the runs."""
+        outside = None if self.outside_logits is None else self.outside_logits[index]
+        return Points(self.start[index], self.cross[index], self.labels[index], outside)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Training points, fresh points and ||w_O||^2 (`w_o_norm_squared`, R) of R runs; all that training depends on.
+
+    `hidden_basis` (R d_h h), orthonormal columns, leads back to the full weights where hidden space was rotated.
+    """
+
+    train: Points
+    test: Points
+    w_o_norm_squared: Tensor
+    hidden_basis: Tensor | None = None
+
+    @property
+    def runs(self) -> int:
+        """R."""
+        return len(self.w_o_norm_squared)
+
+    def run(self, index) -> "Problem":
+        """The problem of some of the runs."""
+        basis = None if self.hidden_basis is None else self.hidden_basis[index]
+        return Problem(self.train.run(index), self.test.run(index), self.w_o_norm_squared[index], basis)
+
+
+def split(projections: Tensor, n_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys (R N M h) and scalarized values (R N M) in `projections` (R N*M 2h+1), as views."""
+    by_sample = projections.unflatten(1, (-1, n_tokens))
+    hidden = projections.shape[-1] // 2
+    return by_sample[..., :hidden], by_sample[..., hidden:-1], by_sample[..., -1]
+
+
+def projections(points: Points, coefficients: Tensor) -> Tensor:
+    """Queries, keys and scalarized values of every token at the state `coefficients` (R N*M 2h+1)."""
+    return torch.baddbmm(points.start, points.cross, coefficients)
+
+
+def look(data: DataSet, weights: Weights, train: DataSet | None = None) -> Seen:
+    """`data` through the initial `weights`, with inner products to the tokens of `train` (to its own, if None)."""
+    tokens = data.distinct_tokens
+    others = tokens if train is None else train.distinct_tokens
+    values = tokens @ weights.value_direction
+    return Seen(tokens @ weights.w_q, tokens @ weights.w_k, values, tokens @ others.T, data.labels)
+
+
+def first_samples(seen: Seen, n_samples: int) -> Seen:
+    """The same training points, only the first `n_samples` of them; inner products among those that are left."""
+    kept = 2 + n_samples * (seen.n_tokens - 1)
+    return Seen(seen.queries[:kept], seen.keys[:kept], seen.values[:kept], seen.inner_products[:kept, :kept],
+                seen.labels[:n_samples])
+
+
+def hidden_basis(seen: Seen) -> Tensor | None:
+    """Orthonormal basis (d_h 2K) of the span of all queries and keys; None where it would not be smaller."""
+    stacked = torch.cat([seen.queries, seen.keys])
+    return None if len(stacked) >= stacked.shape[1] else torch.linalg.qr(stacked.T).Q
+
+
+def rotate(seen: Seen, basis: Tensor | None) -> Seen:
+    """Queries and keys in the coordinates of `basis`; what lies outside it is dropped."""
+    return seen if basis is None else replace(seen, queries=seen.queries @ basis, keys=seen.keys @ basis)
+
+
+def sample_logits(seen: Seen) -> Tensor:
+    """<q_l, k_j> inside every sample (N M M)."""
+    rows = token_rows(seen.labels, seen.n_tokens)
+    return seen.queries[rows] @ seen.keys[rows].mT
+
+
+def stack(seen: Seen, train: Seen, outside_logits: Tensor | None = None) -> Points:
+    """Points of one run (R = 1) from distinct tokens: rows are repeated as the samples use them."""
+    rows = token_rows(seen.labels, seen.n_tokens).flatten()
+    train_rows = token_rows(train.labels, train.n_tokens).flatten()
+    start = torch.cat([seen.queries, seen.keys, seen.values.unsqueeze(-1)], dim=-1)[rows]
+    cross = seen.inner_products[rows][:, train_rows]
+    outside = None if outside_logits is None else outside_logits.unsqueeze(0)
+    return Points(start.unsqueeze(0), cross.unsqueeze(0), seen.labels.unsqueeze(0), outside)
+
+
+def assemble(train: Seen, test: Seen, w_o_norm_squared: Tensor) -> Problem:
+    """The problem of one run from its training and fresh tokens, hidden space rotated where that makes it smaller."""
+    basis = hidden_basis(train)
+    train_rotated, test_rotated = rotate(train, basis), rotate(test, basis)
+    outside = None if basis is None else sample_logits(test) - sample_logits(test_rotated)
+    return Problem(stack(train_rotated, train_rotated), stack(test_rotated, train_rotated, outside),
+                   w_o_norm_squared.reshape(1), None if basis is None else basis.unsqueeze(0))
+
+
+def reduce(train: DataSet, test: DataSet, weights: Weights) -> Problem:
+    """The exact reduction of one given problem; training on it is training on eq. (1) (R = 1).
+
+    >>> import numpy as np, torch
+    >>> from vitbo_lib.data import SignalNoise, sample
+    >>> from vitbo_lib.initialization import GaussianInit, sample_weights
+    >>> law = SignalNoise(n_tokens=3, d=200, signal_norm=2, sigma_p=0.1, sigma_p_tilde=1)
+    >>> rng = np.random.default_rng(0)
+    >>> train, test = sample(law, 4, rng, rng), sample(law, 50, rng, rng)
+    >>> weights = sample_weights(GaussianInit(sigma_h=0.01, sigma_v=0.01), 200, 100, 8, rng)
+    >>> problem = reduce(train, test, weights)
+    >>> problem.train.start.shape  # 12 tokens, 10 of them distinct; h = 2 * 10
+    torch.Size([1, 12, 41])
+    """
+    return assemble(look(train, weights), look(test, weights, train), weights.w_o @ weights.w_o)
+
+
+def concatenate(problems: list[Problem]) -> Problem:
+    """Several problems of the same shapes as one of R runs."""
+
+    def join(parts):
+        return None if parts[0] is None else torch.cat(parts)
+
+    def join_points(points):
+        return Points(*(join([getattr(p, name) for p in points])
+                        for name in ("start", "cross", "labels", "outside_logits")))
+
+    return Problem(join_points([p.train for p in problems]), join_points([p.test for p in problems]),
+                   join([p.w_o_norm_squared for p in problems]), join([p.hidden_basis for p in problems]))
+
+
+def restore(problem: Problem, coefficients: Tensor, train: DataSet, weights: Weights) -> Weights:
+    """The full weights of a run at the state `coefficients` (1 N*M 2h+1): W_Q(t) = W_Q(0) + Z^T A_Q.
+
+    The increment of W_V is a multiple of w_O^T, Z^T A_v w_O^T / ||w_O||^2, because W_V is seen only through W_V w_O.
+    """
+    flat = train.tokens.flatten(0, 1).T
+    moves = flat @ coefficients[0]
+    hidden = moves.shape[1] // 2
+    w_q, w_k = moves[:, :hidden], moves[:, hidden:-1]
+    if problem.hidden_basis is not None:
+        w_q, w_k = w_q @ problem.hidden_basis[0].T, w_k @ problem.hidden_basis[0].T
+    w_v = moves[:, -1:] * weights.w_o / problem.w_o_norm_squared[0]
+    return Weights(weights.w_q + w_q, weights.w_k + w_k, weights.w_v + w_v, weights.w_o)
