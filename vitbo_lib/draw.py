@@ -1,9 +1,9 @@
 """The direct draw: a reduced problem at any d and d_h, exactly in law, without a vector of either length.
 
 With Gaussian noise and Gaussian weights only inner products matter, and Bartlett's decomposition gives those: an n x m
-standard Gaussian matrix is L U, with L lower triangular, L_ii ~ chi(m - i) (i from 0) and N(0, 1) below the diagonal, and
-U with orthonormal rows, independent of L. So we draw tokens in coordinates of an orthonormal basis of their own span
-(L), then the weights on the axes of that basis (isotropic, hence standard Gaussian there), then, by the same
+standard Gaussian matrix is L U, with L lower triangular, L_ii ~ chi(m - i) (i from 0) and N(0, 1) below the diagonal,
+and U with orthonormal rows, independent of L. So we draw tokens in coordinates of an orthonormal basis of their own
+span (L), then the weights on the axes of that basis (isotropic, hence standard Gaussian there), then, by the same
 decomposition, queries and keys in a basis of their span. No cost depends on d or d_h.
 
 Fresh points are drawn given the training problem, each with its exact law and independently of one another. Their
@@ -27,7 +27,7 @@ def gaussian_factor(rows: int, columns: float, rng: np.random.Generator, batch: 
     Bartlett's triangular factor (rows x rows) where `columns` >= `rows`, G itself (rows x columns) where not. Leading
     axes `batch` hold independent draws.
 
-    >>> gaussian_factor(3, 1e16, np.random.default_rng(0)).round(2).diagonal() / 1e8
+    >>> (gaussian_factor(3, 1e16, np.random.default_rng(0)).diagonal() / 1e8).round(6)
     array([1., 1., 1.])
     >>> gaussian_factor(3, 2, np.random.default_rng(0)).shape
     (3, 2)
@@ -92,8 +92,8 @@ def draw(law: SignalNoise, n_samples: int, d_h: float, init: GaussianInit, n_tes
 
     >>> law = SignalNoise(n_tokens=2, d=1e16, signal_norm=2e7, sigma_p=0.1, sigma_p_tilde=0.7)
     >>> problem = draw(law, n_samples=8, d_h=1e9, init=GaussianInit(sigma_h=1e-11, sigma_v=1e-12), n_test=5, seed=0)
-    >>> problem.train.start.shape  # 16 tokens, 10 of them distinct; h = 2 * 10
-    torch.Size([1, 16, 41])
+    >>> problem.train.start.queries.shape  # 16 tokens, 10 of them distinct; h = 2 * 10
+    torch.Size([1, 16, 20])
     """
     if not isinstance(init, GaussianInit):
         raise UserError("the direct draw needs Gaussian weights; use --engine reduced, or --init gaussian")

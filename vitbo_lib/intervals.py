@@ -39,8 +39,9 @@ def _sample(name: str, values) -> np.ndarray:
     if sample.ndim != 1 or sample.size == 0:
         raise UserError(f"{name} have shape {sample.shape}; give a list of at least one number")
     if not np.isfinite(sample).all():
-        raise UserError(f"{np.sum(~np.isfinite(sample))} of {sample.size} {name} are not finite; an interval of the others would "
-                        "mislead: find out why, or leave these runs out on purpose")
+        bad = np.sum(~np.isfinite(sample))
+        raise UserError(f"{bad} of {sample.size} {name} are not finite; an interval of the others would mislead: "
+                        "find out why, or leave these runs out on purpose")
     return sample
 
 
@@ -80,7 +81,7 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def proportion_interval(successes: int, n: int, level: float = 0.95) -> Interval:
-    """Share of successes in n independent trials, with Wilson's interval, which stays in [0, 1] and has a width at 0 and n.
+    """Share of successes in n independent trials, with Wilson's interval: inside [0, 1], and of some width at 0 and n.
 
     `UserError` unless successes and n are whole numbers with 0 <= successes <= n and n >= 1.
 
@@ -94,13 +95,13 @@ def proportion_interval(successes: int, n: int, level: float = 0.95) -> Interval
     except (TypeError, ValueError, OverflowError):
         whole = False
     if not whole or not 0 <= successes <= n or n < 1:
-        raise UserError(f"{successes} successes of {n} is not possible; give whole numbers, 0 <= successes <= n, n >= 1")
+        raise UserError(f"{successes} successes of {n} is not possible; give numbers 0 <= successes <= n and n >= 1")
     found = stats.binomtest(int(successes), int(n)).proportion_ci(level, method="wilson")
     return Interval(int(successes) / int(n), float(found.low), float(found.high), int(n))
 
 
 def difference_interval(a: Sequence[float], b: Sequence[float], level: float = 0.95, paired: bool = False) -> Interval:
-    """Mean of a minus mean of b, with Welch's interval, or Student's of a - b where value i of both has one seed (`paired`).
+    """Mean of a minus mean of b, with Welch's interval, or Student's of a - b where a[i], b[i] share a seed (`paired`).
 
     Lengths (n_a,) and (n_b,), equal when paired; `n` is the number of pairs, or of all values. One value on a side
     gives low = high = NaN. `UserError` as in `mean_interval`, and for pairs of unequal number.

@@ -62,7 +62,7 @@ def load(folder: str | os.PathLike | None = None, dtype=np.float32) -> Digits:
     """
     folder = Path(folder or os.environ.get("VITBO_DATA") or FOLDER)
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}; it must hold the four MNIST files (set VITBO_DATA to their folder)")
+        raise UserError(f"there is no folder {folder}; it must hold the four MNIST files (or set VITBO_DATA)")
     arrays = []
     for part in ("train", "t10k"):
         images = read_idx(verified_content(folder, f"{part}-images-idx3-ubyte"), f"{part}-images-idx3-ubyte", axes=3)
@@ -74,7 +74,7 @@ def load(folder: str | os.PathLike | None = None, dtype=np.float32) -> Digits:
 
 
 def verified_content(folder: Path, name: str) -> bytes:
-    """Content of the idx file `name` in `folder`, compressed or not, if its SHA-256 is the original's; else `UserError`."""
+    """Content of the idx file `name` in `folder`, compressed or not; `UserError` for another SHA-256."""
     path = next((p for p in (folder / f"{name}.gz", folder / name) if p.is_file()), None)
     if path is None:
         raise UserError(f"{folder / name}.gz is missing; {REMEDY}")
@@ -165,8 +165,8 @@ def training_set(digits: Digits, N: int, snr: float, seed: int, **border) -> tup
     """`N` training digits with their noise, drawn once, and their labels.
 
     Which of the 60,000 digits (without replacement) and which noise depend on `seed` alone: the digits and the noise of
-    a smaller `N` are the first of a larger one, and two values of `snr` share them. Returns images (N, 28, 28) and labels (N,).
-    `UserError` for an impossible `N`; further keywords go to `add_border_noise`.
+    a smaller `N` are the first of a larger one, and two values of `snr` share them. Returns images (N, 28, 28) and
+    labels (N,). `UserError` for an impossible `N`; further keywords go to `add_border_noise`.
 
     >>> few, _ = training_set(load(), 3, 0.2, seed=0)
     >>> more, labels = training_set(load(), 5, 0.2, seed=0)
@@ -200,7 +200,7 @@ def _count(value: int, name: str, largest: int) -> int:
 
 
 def border_ink(images: np.ndarray, width: int = BORDER_WIDTH) -> tuple[float, float]:
-    """How much the two readings of the border can differ: share of all ink on the border, share of images with any there.
+    """How far the two readings of the border can differ: share of all ink that is there, share of images with any.
 
     `images` (N, 28, 28); both numbers are between 0 and 1.
 
@@ -212,16 +212,15 @@ def border_ink(images: np.ndarray, width: int = BORDER_WIDTH) -> tuple[float, fl
     return float(ink.sum() / images.sum(dtype=float)), float((ink > 0).mean())
 
 
-def theory_snr(images: np.ndarray, snr: float, patch: int = 4) -> float:
-    """What Definition 3.1 would call SNR here: norm of a digit patch over norm of a noise patch.
+def norm_ratio(images: np.ndarray, snr: float, width: int = BORDER_WIDTH) -> float:
+    """Norm of the whole digit over norm of the whole noise: s r / sqrt(m), as vectors of pixels, no unit.
 
-    s * r / p, with r the root mean square norm of the p x p patches inside the border of `images` (N, 28, 28), the
-    noise patch being p^2 standard normal numbers. The theory has ONE signal token and d = p^2 coordinates a token; this
-    is an orientation, not an identity.
+    r is the root mean square norm of `images` (N, 28, 28), m the number of border pixels, s = `snr`. It is as near as
+    these images come to SNR = ||mu|| / (sigma_p sqrt(d)) of Definition 3.1: there mu is one vector, here a digit.
 
-    >>> theory_snr(np.ones((1, 28, 28)), 0.5)  # norm 4 against norm 4
-    0.5
+    >>> round(norm_ratio(np.ones((1, 28, 28)), 0.5), 3)  # 28 / sqrt(384), halved
+    0.714
     """
-    inner = images[:, BORDER_WIDTH:-BORDER_WIDTH, BORDER_WIDTH:-BORDER_WIDTH].astype(float)
-    mean_square = float((inner**2).mean()) * patch**2
-    return float(factors(snr)[0] / factors(snr)[1] * math.sqrt(mean_square) / patch)
+    mean_square = float((images.astype(float) ** 2).sum(axis=(1, 2)).mean())
+    image_factor, noise_factor = factors(snr)
+    return image_factor * math.sqrt(mean_square) / (noise_factor * math.sqrt(border_mask(width).sum()))

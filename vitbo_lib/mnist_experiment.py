@@ -4,7 +4,7 @@
 """
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,15 +14,13 @@ import torch
 from vitbo_lib import mnist, store, sweep
 from vitbo_lib.errors import UserError
 from vitbo_lib.intervals import Interval, difference_interval, mean_interval
-from vitbo_lib.vit import USUAL, Training, ViTConfig, train_digits
+from vitbo_lib.vit import PRESETS, Training, train_digits
 
 PATH = Path(__file__).resolve().parents[1] / "results" / "figure_2_first_look.csv"
 COMMAND = "vitbo results --only figure_2"
 KEY = ("setting", "N", "snr", "seed")
 COLUMNS = ("epochs", "train_loss", "train_error", "test_loss", "test_error", "seconds")
 
-# What the network is in each row: the same but for the size of a patch.
-SETTINGS: dict[str, ViTConfig] = {"patch 4": USUAL, "patch 7": replace(USUAL, patch=7)}
 TRAINING = Training()
 SNRS = (0.2, 2.0)
 N = 3000
@@ -32,7 +30,7 @@ SEEDS = tuple(range(5))
 
 @dataclass(frozen=True)
 class Cell:
-    """One training run; `n_test` test digits, the rest as in SETTINGS and TRAINING."""
+    """One training run: `setting` names a network of `vitbo_lib.vit.PRESETS`; trained as TRAINING says."""
 
     setting: str
     N: int
@@ -41,8 +39,8 @@ class Cell:
     n_test: int = N_TEST
 
     def __post_init__(self):
-        if self.setting not in SETTINGS:
-            raise UserError(f"setting = {self.setting!r} is unknown; choose one of {', '.join(SETTINGS)}")
+        if self.setting not in PRESETS:
+            raise UserError(f"setting = {self.setting!r} is unknown; choose one of {', '.join(PRESETS)}")
         mnist.factors(self.snr)
 
 
@@ -59,30 +57,32 @@ def compute(cell: Cell) -> list[dict]:
     torch.set_num_threads(1)
     train = mnist.training_set(_digits(), cell.N, cell.snr, cell.seed)
     test = mnist.fresh_set(_digits(), cell.snr, cell.seed, cell.n_test)
-    outcome = train_digits(train, test, cell.seed, SETTINGS[cell.setting], TRAINING)
+    outcome = train_digits(train, test, cell.seed, PRESETS[cell.setting], TRAINING, progress=False)
     return [{name: getattr(cell, name) for name in KEY} | asdict(outcome)]
 
 
 def first_look(path: str | os.PathLike = PATH, workers: int = 2, *, seeds: tuple[int, ...] = SEEDS, n_samples: int = N,
-               n_test: int = N_TEST, settings: tuple[str, ...] = tuple(SETTINGS), progress=None, fresh: bool = False):
+               n_test: int = N_TEST, settings: tuple[str, ...] = tuple(PRESETS), progress=None, fresh: bool = False):
     """Train every cell that `path` does not have yet: both SNR, each of `settings`, each of `seeds`.
 
     Runs of one seed share digits, noise and initial weights between the two SNR, so that their difference can be taken
     seed by seed. Returns what `vitbo_lib.sweep.run_sweep` does. `UserError` as there and in `vitbo_lib.vit.fit`.
     """
-    parameters = {"settings": {name: asdict(config) for name, config in SETTINGS.items()}, "training": asdict(TRAINING),
-                  "n_test": n_test, "border_width": mnist.BORDER_WIDTH, "noise": "standard normal, added", "dtype": "float32"}
+    parameters = {"settings": {name: asdict(config) for name, config in PRESETS.items()}, "training": asdict(TRAINING),
+                  "n_test": n_test, "border_width": mnist.BORDER_WIDTH, "noise": "standard normal, added",
+                  "dtype": "float32"}
     table = store.Table(path, key=KEY, columns=COLUMNS, parameters=parameters, seeds=seeds, command=COMMAND)
     mnist.load()  # a damaged file is one line here, not one in each worker
-    cells = [Cell(setting, n_samples, snr, seed, n_test) for seed in seeds for setting in settings for snr in SNRS]
+    cells = [Cell(setting, n_samples, snr, seed, n_test) for seed in seeds for setting in reversed(settings)
+             for snr in SNRS]  # the slowest first, so that no worker waits for it at the end
     return sweep.run_sweep(table, cells, compute, workers, progress=progress, fresh=fresh)
 
 
 def summary(rows: pd.DataFrame, column: str) -> dict[tuple[str, float], Interval]:
     """Mean and 95 % t interval over seeds of `column`, for each (setting, snr) in the table.
 
-    >>> rows = pd.DataFrame({"setting": "patch 4", "snr": 2.0, "seed": [0, 1, 2], "test_loss": [0.4, 0.5, 0.6]})
-    >>> round(summary(rows, "test_loss")["patch 4", 2.0].mean, 3)
+    >>> rows = pd.DataFrame({"setting": "usual", "snr": 2.0, "seed": [0, 1, 2], "test_loss": [0.4, 0.5, 0.6]})
+    >>> round(summary(rows, "test_loss")["usual", 2.0].mean, 3)
     0.5
     """
     return {cell: mean_interval(found[column]) for cell, found in rows.groupby(["setting", "snr"])}
@@ -93,12 +93,13 @@ def drop(rows: pd.DataFrame, column: str, setting: str) -> Interval:
 
     `UserError` when a seed is missing at one of the two.
 
-    >>> rows = pd.DataFrame({"setting": "patch 4", "snr": [0.2] * 3 + [2.0] * 3, "seed": [0, 1, 2, 2, 1, 0],
+    >>> rows = pd.DataFrame({"setting": "usual", "snr": [0.2] * 3 + [2.0] * 3, "seed": [0, 1, 2, 2, 1, 0],
     ...                      "test_loss": [0.5, 0.6, 0.7, 0.6, 0.5, 0.4]})
-    >>> round(drop(rows, "test_loss", "patch 4").mean, 3)
+    >>> round(drop(rows, "test_loss", "usual").mean, 3)
     0.1
     """
-    wide = rows[rows["setting"] == setting].pivot(index="seed", columns="snr", values=column).reindex(columns=list(SNRS))
+    runs = rows[rows["setting"] == setting]
+    wide = runs.pivot(index="seed", columns="snr", values=column).reindex(columns=list(SNRS))
     if wide.empty or wide.isna().any(axis=None):
-        raise UserError(f"not every seed has both SNR at {setting!r}; run `{COMMAND}` again, it computes what is missing")
+        raise UserError(f"not every seed has both SNR at {setting!r}; `{COMMAND}` computes what is missing")
     return difference_interval(wide[SNRS[0]], wide[SNRS[1]], paired=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitbo_lib.span import Points, Problem, projections, split
+from vitbo_lib.span import Points, Problem, Triple, by_sample, projections
 from vitbo_lib.transformer import attention, errors, outputs, sample_losses
 
 
@@ -37,16 +37,16 @@ class View:
         return (self.labels * self.values[..., token]).mean(-1)
 
 
-def view(points: Points, coefficients: Tensor) -> View:
-    """The network with the state `coefficients` (R N*M 2h+1), looking at `points`."""
-    queries, keys, values = split(projections(points, coefficients), points.n_tokens)
+def view(points: Points, coefficients: Triple) -> View:
+    """The network with the state `coefficients`, looking at `points`."""
+    queries, keys, values = by_sample(projections(points, coefficients), points.n_tokens)
     offset = 0.0 if points.outside_logits is None else points.outside_logits
     phi = attention(queries, keys, offset)
     return View(phi, values, outputs(phi, values)[1], points.labels)
 
 
 @torch.no_grad()
-def observe(problem: Problem, coefficients: Tensor) -> dict[str, Tensor]:
+def observe(problem: Problem, coefficients: Triple) -> dict[str, Tensor]:
     """The observables of ``vitbo simulate`` at a state, each (R).
 
     `train_loss`, `test_loss`, `test_error`; on training points, averaged over samples (and queries): attention on the

@@ -95,7 +95,7 @@ def read(table: Path) -> dict:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a whole file: a reader, or a crash, finds the old one or the new one, never a part. `OSError` if it cannot."""
+    """Write a whole file: a reader, or a crash, finds the old one or the new one, no part; `OSError` if it cannot."""
     path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -134,8 +134,7 @@ def provenance_line(found: Mapping, path: str | Path) -> str:
     'Rerun with `vitbo sweep phase`: 3 min on 2 cores, seeds 0 to 2; rows in `results/phase.csv`.'
     """
     full = Path(path).resolve()
-    inside, plain_relative = full.is_relative_to(LIBRARY.parent), not Path(path).is_absolute() and ".." not in Path(path).parts
-    shown = full.relative_to(LIBRARY.parent) if inside else Path(path) if plain_relative else Path(path).name
+    shown = full.relative_to(LIBRARY.parent) if full.is_relative_to(LIBRARY.parent) else full.name
     cpus = found["machine"]["cpus"]
     deed = f"Rerun with `{found['command']}`" if found["command"] else "Computed once"
     return (f"{deed}: {_duration(found['wall_seconds'])} on {cpus} core{'s' * (cpus != 1)}, {_seeds(found['seeds'])}; "

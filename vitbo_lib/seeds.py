@@ -17,9 +17,9 @@ def stream(seed: int, *words: str | int) -> np.random.Generator:
     a sample. `UserError` for a seed that is no whole number from 0 to 2^63 - 1.
 
     >>> stream(0, "train", "noise").integers(100, size=3)
-    array([57, 69, 94])
+    array([46, 42,  9])
     >>> stream(0, "test", "noise").integers(100, size=3)
-    array([70, 19,  6])
+    array([38, 57, 99])
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
         raise UserError(f"seed = {seed!r} is not possible; give a whole number from 0 to 2^63 - 1")

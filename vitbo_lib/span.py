@@ -5,13 +5,13 @@ steps W_Q(t) = W_Q(0) + Z^T A_Q, and likewise for W_K and for W_V w_O. What the 
 
     x^T W_Q(t) = x^T W_Q(0) + (x^T Z^T) A_Q ,
 
-an initial part and inner products with the training tokens: d appears nowhere. One matrix A = [A_Q | A_K | A_v]
-(`coefficients`, R N*M 2h+1, zeros at t = 0) is the whole state of training, and `Points` holds the rest.
+an initial part and inner products with the training tokens: d appears nowhere. A_Q, A_K (N*M h) and A_v (N*M), the
+`coefficients`, zeros at t = 0, are the whole state of training, and `Points` holds the rest.
 
-Queries and keys meet only in inner products, so hidden space may be rotated: where d_h > 2K, an orthonormal basis of the
-2K initial queries and keys of the K distinct training tokens is enough (h = 2K), because training moves queries only
-by keys and keys only by queries. Of a fresh token the part outside that basis never changes; it adds a constant to the
-logits between fresh noise tokens (`outside_logits`).
+Queries and keys meet only in inner products, so hidden space may be rotated: where d_h > 2K, an orthonormal basis of
+the 2K initial queries and keys of the K distinct training tokens is enough (h = 2K), because training moves queries
+only by keys and keys only by queries. Of a fresh token the part outside that basis never changes; it adds a constant
+to the logits between fresh noise tokens (`outside_logits`).
 """
 
 from dataclasses import dataclass, replace
@@ -44,15 +44,33 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Triple:
+    """Something for queries, keys (R N*M h) and scalarized values (R N*M): what tokens look like, or `coefficients`."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+
+    def map(self, function) -> "Triple":
+        """`function` of each part."""
+        return Triple(function(self.queries), function(self.keys), function(self.values))
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The three parts, in order."""
+        return self.queries, self.keys, self.values
+
+
+@dataclass(frozen=True)
 class Points:
     """Samples as the network sees them, before and during training, in R runs at once.
 
-    `start` (R N*M 2h+1): query, key and scalarized value of every token at t = 0, side by side;
+    `start`: query, key and scalarized value of every token at t = 0;
     `cross` (R N*M N_train*M): inner products with the stacked training tokens; `labels` (R N);
     `outside_logits` (R N M M): the constant part of the logits, or None where there is none.
     """
 
-    start: Tensor
+    start: Triple
     cross: Tensor
     labels: Tensor
     outside_logits: Tensor | None = None
@@ -60,12 +78,12 @@ class Points:
     @property
     def n_tokens(self) -> int:
         """M."""
-        return self.start.shape[1] // self.labels.shape[1]
+        return self.cross.shape[1] // self.labels.shape[1]
 
     def run(self, index) -> "Points":
         """The points of some of the runs."""
         outside = None if self.outside_logits is None else self.outside_logits[index]
-        return Points(self.start[index], self.cross[index], self.labels[index], outside)
+        return Points(self.start.map(lambda part: part[index]), self.cross[index], self.labels[index], outside)
 
 
 @dataclass(frozen=True)
@@ -91,16 +109,16 @@ class Problem:
         return Problem(self.train.run(index), self.test.run(index), self.w_o_norm_squared[index], basis)
 
 
-def split(projections: Tensor, n_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys (R N M h) and scalarized values (R N M) in `projections` (R N*M 2h+1), as views."""
-    by_sample = projections.unflatten(1, (-1, n_tokens))
-    hidden = projections.shape[-1] // 2
-    return by_sample[..., :hidden], by_sample[..., hidden:-1], by_sample[..., -1]
+def by_sample(triple: Triple, n_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys (R N M h) and scalarized values (R N M), as views."""
+    return tuple(part.unflatten(1, (-1, n_tokens)) for part in triple.parts)
 
 
-def projections(points: Points, coefficients: Tensor) -> Tensor:
-    """Queries, keys and scalarized values of every token at the state `coefficients` (R N*M 2h+1)."""
-    return torch.baddbmm(points.start, points.cross, coefficients)
+def projections(points: Points, coefficients: Triple) -> Triple:
+    """Query, key and scalarized value of every token of `points` at the state `coefficients`: start + cross A."""
+    return Triple(torch.baddbmm(points.start.queries, points.cross, coefficients.queries),
+                  torch.baddbmm(points.start.keys, points.cross, coefficients.keys),
+                  points.start.values + (points.cross @ coefficients.values.unsqueeze(-1)).squeeze(-1))
 
 
 def look(data: DataSet, weights: Weights, train: DataSet | None = None) -> Seen:
@@ -139,10 +157,10 @@ def stack(seen: Seen, train: Seen, outside_logits: Tensor | None = None) -> Poin
     """Points of one run (R = 1) from distinct tokens: rows are repeated as the samples use them."""
     rows = token_rows(seen.labels, seen.n_tokens).flatten()
     train_rows = token_rows(train.labels, train.n_tokens).flatten()
-    start = torch.cat([seen.queries, seen.keys, seen.values.unsqueeze(-1)], dim=-1)[rows]
+    start = Triple(seen.queries, seen.keys, seen.values).map(lambda part: part[rows].unsqueeze(0))
     cross = seen.inner_products[rows][:, train_rows]
     outside = None if outside_logits is None else outside_logits.unsqueeze(0)
-    return Points(start.unsqueeze(0), cross.unsqueeze(0), seen.labels.unsqueeze(0), outside)
+    return Points(start, cross.unsqueeze(0), seen.labels.unsqueeze(0), outside)
 
 
 def assemble(train: Seen, test: Seen, w_o_norm_squared: Tensor) -> Problem:
@@ -165,8 +183,8 @@ def reduce(train: DataSet, test: DataSet, weights: Weights) -> Problem:
     >>> train, test = sample(law, 4, rng, rng), sample(law, 50, rng, rng)
     >>> weights = sample_weights(GaussianInit(sigma_h=0.01, sigma_v=0.01), 200, 100, 8, rng)
     >>> problem = reduce(train, test, weights)
-    >>> problem.train.start.shape  # 12 tokens, 10 of them distinct; h = 2 * 10
-    torch.Size([1, 12, 41])
+    >>> problem.train.start.queries.shape  # 12 tokens, 10 of them distinct; h = 2 * 10
+    torch.Size([1, 12, 20])
     """
     return assemble(look(train, weights), look(test, weights, train), weights.w_o @ weights.w_o)
 
@@ -178,23 +196,22 @@ def concatenate(problems: list[Problem]) -> Problem:
         return None if parts[0] is None else torch.cat(parts)
 
     def join_points(points):
-        return Points(*(join([getattr(p, name) for p in points])
-                        for name in ("start", "cross", "labels", "outside_logits")))
+        start = Triple(*(join(parts) for parts in zip(*(p.start.parts for p in points))))
+        return Points(start, *(join([getattr(p, name) for p in points])
+                               for name in ("cross", "labels", "outside_logits")))
 
     return Problem(join_points([p.train for p in problems]), join_points([p.test for p in problems]),
                    join([p.w_o_norm_squared for p in problems]), join([p.hidden_basis for p in problems]))
 
 
-def restore(problem: Problem, coefficients: Tensor, train: DataSet, weights: Weights) -> Weights:
-    """The full weights of a run at the state `coefficients` (1 N*M 2h+1): W_Q(t) = W_Q(0) + Z^T A_Q.
+def restore(problem: Problem, coefficients: Triple, train: DataSet, weights: Weights) -> Weights:
+    """The full weights of a single run at the state `coefficients`: W_Q(t) = W_Q(0) + Z^T A_Q.
 
     The increment of W_V is a multiple of w_O^T, Z^T A_v w_O^T / ||w_O||^2, because W_V is seen only through W_V w_O.
     """
-    flat = train.tokens.flatten(0, 1).T
-    moves = flat @ coefficients[0]
-    hidden = moves.shape[1] // 2
-    w_q, w_k = moves[:, :hidden], moves[:, hidden:-1]
+    stacked = train.tokens.flatten(0, 1).T
+    w_q, w_k, values = (stacked @ part[0] for part in coefficients.parts)
     if problem.hidden_basis is not None:
         w_q, w_k = w_q @ problem.hidden_basis[0].T, w_k @ problem.hidden_basis[0].T
-    w_v = moves[:, -1:] * weights.w_o / problem.w_o_norm_squared[0]
+    w_v = values.unsqueeze(-1) * weights.w_o / problem.w_o_norm_squared[0]
     return Weights(weights.w_q + w_q, weights.w_k + w_k, weights.w_v + w_v, weights.w_o)

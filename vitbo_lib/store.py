@@ -178,8 +178,9 @@ class Table:
     command: str = ""
 
     def __post_init__(self):
-        for name, value in {"path": Path(self.path), "key": tuple(self.key), "columns": tuple(self.columns),
-                            "parameters": provenance.plain(self.parameters), "seeds": sorted({int(s) for s in self.seeds})}.items():
+        plain = {"path": Path(self.path), "key": tuple(self.key), "columns": tuple(self.columns),
+                 "parameters": provenance.plain(self.parameters), "seeds": tuple(sorted({int(s) for s in self.seeds}))}
+        for name, value in plain.items():
             object.__setattr__(self, name, value)
         if self.path.suffix != ".csv":
             raise UserError(f"a table is a .csv file, not {self.path}; choose a name that ends in .csv")
@@ -213,8 +214,8 @@ class Table:
                 return
             found = self._checked_provenance()
             if found["fingerprint"] != (now := provenance.library_fingerprint()):
-                _report(f"{self.path}: its rows were made by another version of the library ({found['fingerprint']}, now "
-                        f"{now}); they are kept; start over (fresh) if the change touches their numbers")
+                _report(f"{self.path}: its rows are of another library version ({found['fingerprint']}, now {now}) "
+                        "and are kept; start over (fresh) if the change touches their numbers")
             if content.damaged:
                 self._report_damage(content.damaged)
                 provenance.write(self.path, _line([*self.names, CHECK]) + b"".join(content.lines))
@@ -224,16 +225,25 @@ class Table:
 
         `UserError` if a row has other columns, a value that cannot be stored, or the file cannot be written.
         """
-        data = b"".join(map(self._formatted, rows))
+        data = b"".join(map(self.formatted, rows))
         with _locked(self.path, write=True) as descriptor:
             if self._is_new(descriptor):
                 self._start(descriptor)
-            self._update_provenance(complete=False)
+            self._update_provenance({"complete": False, "rows": None}, rows_follow=True)
             self._mend_end(descriptor)
             _write(descriptor, data)
 
+    def formatted(self, row: Mapping) -> bytes:
+        """The line of the file that holds a row; `UserError` for other columns or values that cannot be stored."""
+        if set(row) != set(self.names):
+            raise UserError(f"a row for {self.path} has the columns {', '.join(map(str, row))}; give exactly "
+                            f"{', '.join(self.names)}")
+        self.key_of(row)
+        fields = [_text(name, row[name]) for name in self.names]
+        return _line([*fields, row_check(self.names, fields)])
+
     def rows(self) -> pd.DataFrame:
-        """The valid rows, in the order of the file, the first one of each key; damaged rows are reported and left out."""
+        """The valid rows in the order of the file, the first of each key; damaged ones are reported and left out."""
         return self._frame(self._stored())
 
     def done(self) -> set[tuple]:
@@ -244,7 +254,8 @@ class Table:
         """Add the wall time of a run to the provenance, and say whether the table now holds all that was asked for."""
         count = len(self.done()) if complete else None
         with _locked(self.path, write=True):
-            self._update_provenance(complete, seconds, count)
+            wall_seconds = self._checked_provenance()["wall_seconds"] + seconds
+            self._update_provenance({"complete": complete, "rows": count, "wall_seconds": wall_seconds})
 
     def _stored(self) -> dict[tuple, tuple]:
         """The valid rows by key; damage is reported."""
@@ -259,15 +270,6 @@ class Table:
         return self._first(content)
 
     # What follows is called with the file locked.
-
-    def _formatted(self, row: Mapping) -> bytes:
-        if set(row) != set(self.names):
-            missing, extra = set(self.names) - set(row), set(row) - set(self.names)
-            raise UserError(f"a row for {self.path} lacks {sorted(missing) or 'nothing'} and has {sorted(extra) or 'nothing'} "
-                            f"too much; give exactly {', '.join(self.names)}")
-        self.key_of(row)
-        fields = [_text(name, row[name]) for name in self.names]
-        return _line([*fields, row_check(self.names, fields)])
 
     def _content(self, descriptor: int, fresh: bool = False) -> _Content:
         """What the file holds; `UserError` if it is not a table with these columns."""
@@ -299,8 +301,8 @@ class Table:
         return pd.DataFrame(list(first.values()), columns=list(self.names))
 
     def _report_damage(self, count: int) -> None:
-        _report(f"{self.path}: {count} damaged row{'s' * (count > 1)} (checksum differs or line unfinished); treated as "
-                "missing, will be recomputed")
+        _report(f"{self.path}: {count} damaged row{'s' * (count > 1)} (checksum differs or line unfinished); treated "
+                "as missing, will be recomputed")
 
     def _is_new(self, descriptor: int) -> bool:
         """Whether the file has no finished header yet; `UserError` if it has another one."""
@@ -311,7 +313,7 @@ class Table:
         return start != expected
 
     def _start(self, descriptor: int) -> None:
-        """An empty table. The rows go first: were the run killed in between, no row could pass for one of the new ones."""
+        """An empty table. The old rows go first: a run killed in between leaves none that could pass for new ones."""
         os.ftruncate(descriptor, 0)
         _write(descriptor, _line([*self.names, CHECK]))
         self._save({"table": self.path.name, "key": self.key, "columns": self.columns, "parameters": self.parameters,
@@ -336,17 +338,19 @@ class Table:
         """The provenance, once it is sure that the rows there are of the same kind as the ones wanted here."""
         found = provenance.read(self.path)
         if found["parameters"] != self.parameters:
-            raise UserError(f"{self.path} was made with other parameters ({provenance.difference(found['parameters'], self.parameters)});"
-                            " choose another file, delete this one, or start over (fresh)")
+            other = provenance.difference(found["parameters"], self.parameters)
+            raise UserError(f"{self.path} was made with other parameters ({other}); choose another file, delete this "
+                            "one, or start over (fresh)")
         return found
 
-    def _update_provenance(self, complete: bool, seconds: float = 0.0, rows: int | None = None) -> None:
+    def _update_provenance(self, changes: dict, rows_follow: bool = False) -> None:
         old, now = self._checked_provenance(), provenance.environment()
-        new = old | {"seeds": sorted({*old["seeds"], *self.seeds}), "complete": complete, "rows": rows,
-                     "command": self.command or old["command"], "wall_seconds": old["wall_seconds"] + seconds}
-        if (old["fingerprint"], old["packages"]) != (now["fingerprint"], now["packages"]):
-            earlier = {name: old[name] for name in ("fingerprint", "packages", "machine", "date")}
-            new = new | now | {"earlier": [*old["earlier"], earlier]}
+        new = old | changes
+        if rows_follow:
+            new |= {"seeds": sorted({*old["seeds"], *self.seeds}), "command": self.command or old["command"]}
+            if (old["fingerprint"], old["packages"]) != (now["fingerprint"], now["packages"]):
+                earlier = {name: old[name] for name in ("fingerprint", "packages", "machine", "date")}
+                new |= now | {"earlier": [*old["earlier"], earlier]}
         if new != old:
             self._save(new | {"date": now["date"]})
 
@@ -378,9 +382,11 @@ def load(path: str | Path, command: str | None = None) -> tuple[pd.DataFrame, di
         content = table._content(descriptor)
     frame = table._frame(table._first(content))
     if content.damaged:
-        raise UserError(f"{path}: {content.damaged} damaged rows (edited by hand, or unfinished); recompute them with {remedy}")
+        raise UserError(f"{path} has {content.damaged} damaged rows (edited by hand, or unfinished); recompute them "
+                        f"with {remedy}")
     if len(frame) < (found["rows"] or 1):
-        raise UserError(f"{path} has {len(frame)} rows, but {found['rows'] or 'some'} were stored; recompute them with {remedy}")
+        raise UserError(f"{path} has {len(frame)} rows, but {found['rows'] or 'some'} were stored; recompute them with "
+                        f"{remedy}")
     if not found["complete"]:
         _report(f"{path}: the run was not finished, {len(frame)} rows so far; continue it with {remedy}")
     return frame.sort_values(list(table.key), kind="stable", ignore_index=True), found

@@ -1,8 +1,8 @@
 """Eq. (1), its loss and its gradients in closed form.
 
 Everything is written for what a sample's tokens look like through the weights: queries q_l = x_l^T W_Q, keys
-k_l = x_l^T W_K (vectorized Q and K, Definition 5.1) and scalarized values V_l = x_l^T W_V w_O (Definition 5.2). The full
-problem in d dimensions and the reduced one (`vitbo_lib.span`) share these functions; leading axes are free.
+k_l = x_l^T W_K (vectorized Q and K, Definition 5.1) and scalarized values V_l = x_l^T W_V w_O (Definition 5.2). The
+full problem in d dimensions and the reduced one (`vitbo_lib.span`) share these functions; leading axes are free.
 """
 
 from dataclasses import dataclass

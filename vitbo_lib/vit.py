@@ -29,15 +29,15 @@ class ViTConfig:
     `positional`: add a learned code to each place; `layer_norm`: normalise before each layer and before the mean;
     `residual`: add a layer's input to its output; `scaled`: divide attention logits by sqrt(width / heads).
 
-    >>> ViTConfig().tokens, ViTConfig(patch=7).tokens
-    (49, 16)
+    >>> ViTConfig().tokens, ViTConfig(patch=4).tokens
+    (16, 49)
     >>> ViTConfig(patch=5)
     Traceback (most recent call last):
         ...
     vitbo_lib.errors.UserError: patch = 5 does not divide the side 28; choose a divisor of it
     """
 
-    patch: int = 4
+    patch: int = 7
     width: int = 32
     heads: int = 4
     layers: int = 2
@@ -118,7 +118,8 @@ class ViT(nn.Module):
         self.config = config
         self.embed = nn.Linear(config.patch**2, config.width)
         self.positions = nn.Parameter(torch.zeros(config.tokens, config.width)) if config.positional else None
-        self.attention = nn.ModuleList(Attention(config.width, config.heads, config.scaled) for _ in range(config.layers))
+        self.attention = nn.ModuleList(Attention(config.width, config.heads, config.scaled)
+                                       for _ in range(config.layers))
         self.norms = nn.ModuleList(nn.LayerNorm(config.width) if config.layer_norm else nn.Identity()
                                    for _ in range(config.layers + 1))
         self.mlp = nn.Sequential(nn.Linear(config.width, config.mlp_width), nn.ReLU(),
@@ -137,8 +138,8 @@ class ViT(nn.Module):
 def vit(config: ViTConfig, seed: int, dtype: torch.dtype = torch.float32) -> ViT:
     """A network with reproducible initial weights, drawn from the stream (seed, "mnist", "weights").
 
-    Linear layers are uniform on +-1 / sqrt(inputs), weights and biases, as in PyTorch's default; positional codes are normal
-    with standard deviation 0.02. No global random state is used or changed.
+    Linear layers are uniform on +-1 / sqrt(inputs), weights and biases, as in PyTorch's default; positional codes are
+    normal with standard deviation 0.02. No global random state is used or changed.
 
     >>> bool((vit(USUAL, 3).embed.weight == vit(USUAL, 3).embed.weight).all())
     True
@@ -182,7 +183,7 @@ class Training:
     epsilon: float = 0.01
     learning_rate: float = 2e-3
     batch: int = 50
-    epochs: int = 400
+    epochs: int = 1000
 
     def __post_init__(self):
         for name in ("epsilon", "learning_rate"):
@@ -199,18 +200,20 @@ _NEAR = 5
 
 
 def fit(model: ViT, images: Tensor, labels: Tensor, seed: int, training: Training | None = None,
-        watch: Callable[[int, float], None] | None = None) -> int:
+        watch: Callable[[int, float], None] | None = None, progress: bool | None = None) -> int:
     """Train `model` in place on a FIXED training set until its mean loss is at most epsilon; returns the epochs taken.
 
     Images (N, side, side), labels (N,). Each epoch visits every sample once, in an order from the stream
-    (seed, "mnist", "batches"). The stop is decided by the loss of the whole set under the weights at the end of an epoch;
-    it is looked at once the running mean of the epoch is below 5 epsilon. `watch` is called with each epoch and
-    its running mean. `UserError` when the cap of epochs is reached first.
+    (seed, "mnist", "batches"). The stop is decided by the loss of the whole set under the weights at the end of an
+    epoch; it is looked at once the running mean of the epoch is below 5 epsilon. `watch` is called with each epoch and
+    its running mean; a bar is shown if `progress`, by default on a terminal only. `UserError` when the cap of epochs is
+    reached first, or the loss is no number any more.
     """
     training = training or Training()
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.learning_rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=training.learning_rate, fused=True)
     order = stream(seed, "mnist", "batches")
-    bar = tqdm(range(1, training.epochs + 1), unit="epoch", leave=False, disable=not sys.stderr.isatty())
+    shown = sys.stderr.isatty() if progress is None else progress
+    bar = tqdm(range(1, training.epochs + 1), unit="epoch", leave=False, disable=not shown)
     running = math.inf
     for epoch in bar:
         running = 0.0
@@ -220,12 +223,17 @@ def fit(model: ViT, images: Tensor, labels: Tensor, seed: int, training: Trainin
             loss.backward()
             optimizer.step()
             running += loss.item() * len(chosen) / len(images)
+        if not math.isfinite(running):
+            break
         bar.set_postfix_str(f"loss {running:.4f}", refresh=False)
         if watch is not None:
             watch(epoch, running)
         if running <= _NEAR * training.epsilon and evaluate(model, images, labels)[0] <= training.epsilon:
             bar.close()
             return epoch
+    bar.close()
+    if not math.isfinite(running):
+        raise UserError(f"training diverged: the loss is {running} in epoch {epoch}; take a smaller learning_rate")
     raise UserError(f"the training loss is {running:.3g} after {training.epochs} epochs, not yet {training.epsilon:g}; "
                     "allow more epochs, or raise epsilon")
 
@@ -244,16 +252,16 @@ class Outcome:
 
 def train_digits(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], seed: int,
                  config: ViTConfig = USUAL, training: Training | None = None, dtype: torch.dtype = torch.float32,
-                 watch: Callable[[int, float], None] | None = None) -> Outcome:
+                 watch: Callable[[int, float], None] | None = None, progress: bool | None = None) -> Outcome:
     """Train a fresh network on `train` to the target loss and measure it on `test`; each is (images, labels).
 
-    Images (N, side, side) and labels (N,), from `vitbo_lib.mnist.training_set` and `fresh_set`. The same arguments give the
-    same numbers on one machine and one number of threads. `UserError` as in `fit`.
+    Images (N, side, side) and labels (N,), from `vitbo_lib.mnist.training_set` and `fresh_set`. The same arguments give
+    the same numbers on one machine and one number of threads. `UserError` as in `fit`.
     """
     start = time.perf_counter()
     images, labels = (torch.from_numpy(np.array(part)) for part in train)
     model = vit(config, seed, dtype)
-    epochs = fit(model, images.to(dtype), labels, seed, training, watch)
+    epochs = fit(model, images.to(dtype), labels, seed, training, watch, progress)
     train_loss, train_error = evaluate(model, images.to(dtype), labels)
     fresh, answers = (torch.from_numpy(np.array(part)) for part in test)
     test_loss, test_error = evaluate(model, fresh.to(dtype), answers)

@@ -1,8 +1,8 @@
 """The looks of every figure: one vector image that is right in the light and in the dark, and on a phone.
 
 A figure is drawn once, in the colours of the light theme. On its way into SVG each named colour becomes a CSS variable
-whose value follows the reader's theme, and ink becomes ``currentColor``. Nothing else is translated: use the names below
-(or a colour map, which reads the same in both themes), not colours of your own.
+whose value follows the reader's theme, and ink becomes ``currentColor``. Nothing else is translated: use the names
+below (or a colour map, which reads the same in both themes), not colours of your own.
 
 A figure function takes a table and gives a figure, without pyplot and so without global state::
 
