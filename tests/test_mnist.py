@@ -150,7 +150,7 @@ def test_a_head_that_does_not_fit_is_refused(content, axes):
         mnist.read_idx(bytes.fromhex(content), "labels", axes)
 
 
-# ------------------------------------------------------------------------------------------------------- the noisy border
+# ----------------------------------------------------------------------------------------------------- the noisy border
 
 def check_factors(factors):
     """The paper's two pairs, and a ratio that is the SNR everywhere."""
@@ -223,7 +223,8 @@ def test_planted_noise_is_seen(digits, fault, monkeypatch):
 
 
 def test_replaced_border_hides_the_image():
-    noisy = [mnist.add_border_noise(np.full((3, 28, 28), ink), 2.0, stream(0, "test"), reading="replaced") for ink in (0, 1)]
+    noisy = [mnist.add_border_noise(np.full((3, 28, 28), ink), 2.0, stream(0, "test"), reading="replaced")
+             for ink in (0.0, 1.0)]
     border = mnist.border_mask()
     np.testing.assert_array_equal(noisy[0][:, border], noisy[1][:, border])
     np.testing.assert_allclose(noisy[1][:, ~border], 2 / 3)
@@ -240,6 +241,8 @@ def test_other_impossible_requests(digits):
         mnist.add_border_noise(digits.test_images[:2], 1.0, stream(0, "test"), reading="both")
     with pytest.raises(UserError, match="no digits"):
         mnist.add_border_noise(np.zeros((2, 784)), 1.0, stream(0, "test"))
+    with pytest.raises(UserError, match="divide the bytes by 255"):
+        mnist.add_border_noise(np.zeros((2, 28, 28), dtype=np.uint8), 1.0, stream(0, "test"))
     for count in (0, -3, 60_001, 2.5, True):
         with pytest.raises(UserError, match="N ="):
             mnist.training_set(digits, count, 1.0, seed=0)
@@ -247,7 +250,7 @@ def test_other_impossible_requests(digits):
         mnist.fresh_set(digits, 1.0, seed=0, n_test=10_001)
 
 
-# -------------------------------------------------------------------------------------------------------------- the sets
+# ------------------------------------------------------------------------------------------------------------- the sets
 
 def border_noise(images, digits_of_them, snr):
     """The noise vectors (n, 384), in units of its deviation."""
@@ -277,7 +280,7 @@ def test_training_and_test_noise_are_independent(digits):
 
 def test_reused_training_noise_is_seen(digits, monkeypatch):
     """The fault of two public codes: the test set draws from the stream of the training set."""
-    monkeypatch.setattr(mnist, "stream", lambda seed, *words: stream(seed, *("train" if w == "test" else w for w in words)))
+    monkeypatch.setattr(mnist, "stream", lambda seed, *w: stream(seed, *(word.replace("test", "train") for word in w)))
     with pytest.raises(AssertionError):
         check_independent(*sets(digits))
 
@@ -314,7 +317,7 @@ def test_sizes_of_digit_and_noise_by_hand():
     assert mnist.norm_ratio(one, 2.0) == pytest.approx(2 * 3 / np.sqrt(384))
 
 
-# ----------------------------------------------------------------------------------------------------------- the figures
+# ---------------------------------------------------------------------------------------------------------- the figures
 
 def test_the_sheet_shows_every_digit_in_its_place(digits):
     images = digits.test_images[:10]

@@ -62,7 +62,8 @@ def test_missing_values_come_back_as_missing(path):
 
 
 @pytest.mark.parametrize("wrong", [{"loss": "0.5"}, {"loss": "nan"}, {"loss": ""}, {"loss": "two\nlines"},
-                                   {"loss": [1]}, {"seed": None}, {"seed": math.nan}, {"extra": 1}, {"loss": np.ones(2)}])
+                                   {"loss": [1]}, {"seed": None}, {"seed": math.nan},
+                                   {"extra": 1}, {"loss": np.ones(2)}])
 def test_what_cannot_be_stored_is_refused_and_nothing_is_written(path, wrong):
     made = filled(path)
     before = path.read_bytes()

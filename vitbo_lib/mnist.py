@@ -150,6 +150,8 @@ def add_border_noise(images: np.ndarray, snr: float, generator: np.random.Genera
     images = np.asarray(images)
     if images.ndim != 3 or images.shape[1:] != (SIDE, SIDE):
         raise UserError(f"images of shape {images.shape} are no digits; give an array of shape (N, {SIDE}, {SIDE})")
+    if not np.issubdtype(images.dtype, np.floating):
+        raise UserError(f"images of type {images.dtype} are no values in [0, 1]; divide the bytes by 255 first")
     if reading not in READINGS:
         raise UserError(f"reading = {reading!r} is unknown; choose one of {', '.join(READINGS)}")
     image_factor, noise_factor = factors(snr)

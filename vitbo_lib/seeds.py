@@ -29,5 +29,9 @@ def stream(seed: int, *words: str | int) -> np.random.Generator:
 
 
 def _entropy(word: str | int) -> int:
-    """A word as a number above 2^32, out of reach of counters, which stand for themselves."""
-    return word if isinstance(word, int) else 2**32 + zlib.crc32(word.encode())
+    """A word as a number of two 32-bit digits, a counter as one of three: the highest digit, a 1, tells them apart.
+
+    Left as it is, a counter 0 would be lost (SeedSequence pads with zeros), and a first counter would read as the upper
+    half of a large seed.
+    """
+    return 2**32 + zlib.crc32(word.encode()) if isinstance(word, str) else 2**64 + int(word)

@@ -24,8 +24,8 @@ from vitbo_lib.transformer import Weights, attention, outputs, project
 
 ENGINES = ("drawn", "reduced", "full")
 METHODS = ("gd", "flow")
-OBSERVABLES = ("steps", "time", "train_loss", "test_loss", "test_error", "attention_signal", "attention_xi2", "v_signal",
-               "v_xi2", "seconds")
+OBSERVABLES = ("steps", "time", "train_loss", "test_loss", "test_error", "attention_signal", "attention_xi2",
+               "v_signal", "v_xi2", "seconds")
 MEMORY = 2**30  # bytes that one batch of runs may take
 
 
@@ -178,7 +178,7 @@ def _simulate_full(setting: Setting, seed: int, dtype: torch.dtype, device: str)
     views = [look_at(data, weights) for data in (full.train, full.test)]
     steps = torch.tensor([steps])
     losses = torch.tensor([loss], dtype=dtype)
-    return Trained(None, steps, steps * setting.eta, losses, losses <= setting.epsilon), summary(*views)
+    return Trained(None, steps, steps.to(dtype) * setting.eta, losses, losses <= setting.epsilon), summary(*views)
 
 
 def look_at(data: DataSet, weights: Weights) -> View:
@@ -192,8 +192,8 @@ def trajectory(setting: Setting, seeds: Sequence[int], engine: str = "drawn", me
                snapshots: int = 40) -> pd.DataFrame:
     """The observables on the way: one row a seed and snapshot, with `t` (steps; of flow, missing) and `time` = eta t.
 
-    Snapshots are even on a logarithmic scale: of steps up to `setting.max_steps`, with the start and the end of each run
-    added; of flow, of its final time.
+    Snapshots are even on a logarithmic scale: of steps up to `setting.max_steps`, with the start and the end of each
+    run added; of flow, of its final time.
     """
     _check(engine, method, setting, seeds)
     problem = build(setting, engine, seeds)

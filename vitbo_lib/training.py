@@ -117,8 +117,8 @@ def gradient_descent(problem: Problem, *, eta: float, epsilon: float, max_steps:
             descent = Descent(problem.run(active), descent.coefficients.map(lambda part: part[~done]))  # noqa: B023
             descent.evaluate()
         descent.step(eta)
-    return Trained(ledger.coefficients, ledger.steps, ledger.steps * eta, ledger.losses, ledger.losses <= epsilon,
-                   snapshots)
+    time = ledger.steps.to(ledger.losses.dtype) * eta  # whole numbers times a float would be float32
+    return Trained(ledger.coefficients, ledger.steps, time, ledger.losses, ledger.losses <= epsilon, snapshots)
 
 
 @torch.no_grad()

@@ -29,8 +29,9 @@ class Weights:
 
 def project(tokens: Tensor, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys (N M h) and scalarized values (N M) of `tokens` (N M d): Definitions 5.1 and 5.2."""
-    values = (tokens @ weights.value_direction.unsqueeze(-1)).squeeze(-1)
-    return tokens @ weights.w_q, tokens @ weights.w_k, values
+    flat, samples = tokens.flatten(-3, -2), tokens.shape[-3:-1]
+    values = (flat @ weights.value_direction.unsqueeze(-1)).squeeze(-1).unflatten(-1, samples)
+    return (flat @ weights.w_q).unflatten(-2, samples), (flat @ weights.w_k).unflatten(-2, samples), values
 
 
 def attention(queries: Tensor, keys: Tensor, offset: Tensor | float = 0.0) -> Tensor:

@@ -49,23 +49,27 @@ def _tile(images: np.ndarray, columns: int, gap: int = 3) -> np.ma.MaskedArray:
     return sheet
 
 
-PANELS = (("test_loss", "test loss", "test"), ("test_error", "test error", "test"),
-          ("train_loss", "training loss", "train"))
+# column, label, role, what to compare with: (value, words)
+PANELS = (("test_loss", "test loss", "test", (math.log(10), "guessing")),
+          ("test_error", "test error", "test", (0.9, "guessing")),
+          ("train_loss", "training loss", "train", (0.01, "target")))
 
 
 def two_cells(rows: pd.DataFrame) -> Figure:
     """Test loss, test error and training loss at each SNR: every run a dot, beside it mean and 95 % t interval.
 
-    `rows` is tidy: `setting`, `snr`, `seed` and the three measured columns; one column of panels a setting. Runs of one
-    seed, which share digits, noise and initial weights, are joined by a thin line.
+    `rows` is tidy: `setting`, `snr`, `seed` and the three measured columns; one column of panels a setting, at most
+    two. Runs of one seed, which share digits, noise and initial weights, are joined by a thin line. Every axis starts
+    at 0 and has a scale of its own.
     """
     settings = list(dict.fromkeys(rows["setting"]))
-    fig, axes = style.subplots(len(PANELS), len(settings), height=6.6, sharex=True, sharey="row", squeeze=False)
+    fig, axes = style.subplots(len(PANELS), len(settings), height=6.6, sharex=True, squeeze=False)
     snrs = sorted(rows["snr"].unique())
     for column, setting in enumerate(settings):
         runs = rows[rows["setting"] == setting]
-        for ax, (name, label, role) in zip(axes[:, column], PANELS):
+        for ax, (name, label, role, level) in zip(axes[:, column], PANELS):
             _panel(ax, runs, name, role, snrs)
+            _reference(ax, *level)
             ax.set_ylabel(label if column == 0 else "")
         axes[0, column].annotate(setting, (0.5, 1.02), xycoords="axes fraction", ha="center", fontweight="bold")
         axes[-1, column].set(xlabel="SNR", xticks=range(len(snrs)), xticklabels=[f"{snr:g}" for snr in snrs],
@@ -83,3 +87,13 @@ def _panel(ax, runs: pd.DataFrame, name: str, role: str, snrs: list[float]) -> N
         ax.errorbar(snrs.index(snr) + 0.14, interval.mean, yerr=np.nan_to_num(around), color=style.INK, marker="D",
                     markersize=5, capsize=4, linewidth=1.4)
     ax.grid(axis="y")
+    ax.set_ylim(0, ax.get_ylim()[1])
+
+
+def _reference(ax, value: float, words: str) -> None:
+    """A dotted line at `value`, where the axis reaches it."""
+    if value > ax.get_ylim()[1] * 1.15:
+        return
+    ax.set_ylim(0, max(ax.get_ylim()[1], value * 1.12))
+    ax.axhline(value, color=style.INK, linewidth=0.8, linestyle=":")
+    ax.annotate(words, (0.5, value), xytext=(0, 2), textcoords="offset points", fontsize=9, ha="center")
