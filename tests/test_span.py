@@ -33,8 +33,8 @@ def autograd_descent(x, y, w, eta):
         loss = torch.log1p(torch.exp(-y * softmax_f(x, *leaves, w.w_o)[1])).mean()
         changes = torch.autograd.grad(loss, leaves)
         leaves = [(leaf - eta * change).detach().requires_grad_() for leaf, change in zip(leaves, changes)]
-    with torch.no_grad():
-        return leaves, torch.log1p(torch.exp(-y * softmax_f(x, *leaves, w.w_o)[1])).mean()
+    leaves = [leaf.detach() for leaf in leaves]
+    return leaves, torch.log1p(torch.exp(-y * softmax_f(x, *leaves, w.w_o)[1])).mean()
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Case:
     project: bool = True
     classes: str = "random"
     size: float = 1.0
-    rate: float = 0.3
+    rate: float = 3.0
 
     def build(self):
         law = SignalNoise(n_tokens=self.n_tokens, d=self.d, signal_norm=2.0, sigma_p=1 / self.d**0.5,
@@ -73,7 +73,7 @@ cases = st.builds(
     Case, seed=st.integers(0, 10**6), n_tokens=st.integers(1, 5), n_samples=st.integers(1, 6),
     d=st.sampled_from([3, 4, 7, 20, 50]), d_h=st.sampled_from([1, 3, 8, 20, 30, 60]), d_v=st.sampled_from([1, 4]),
     project=st.booleans(), classes=st.sampled_from(["random", "random", "1", "-1"]),
-    size=st.sampled_from([0.01, 1.0, 10.0]), rate=st.sampled_from([0.1, 1.0, 3.0]))
+    size=st.sampled_from([0.01, 1.0, 10.0]), rate=st.sampled_from([0.3, 3.0, 30.0]))
 
 
 def disagreements(case: Case) -> dict[str, float]:
@@ -99,17 +99,10 @@ def disagreements(case: Case) -> dict[str, float]:
 @example(Case(d_h=19))  # one below 2K = 20: hidden space as it is
 @example(Case(d_h=20))
 @example(Case(d_h=21))  # one above: rotated
-@example(Case(size=100.0, rate=1.0))
+@example(Case(size=100.0))
 @example(Case(d=3, n_samples=6, n_tokens=5, d_h=60))  # more tokens than dimensions
 def test_reduced_is_autograd(case):
     assert max(disagreements(case).values()) < TOLERANCE
-
-
-class NoTranspose:
-    """A matrix whose transpose is itself."""
-
-    def __init__(self, matrix):
-        self.mT, self.matrix = matrix, matrix
 
 
 def faulty_step(fault):
@@ -138,27 +131,20 @@ def faulty_step(fault):
 def test_wrong_steps_are_caught(monkeypatch, fault):
     """The same replacement without a fault passes."""
     monkeypatch.setattr(training.Descent, "step", faulty_step(fault))
-    worst = max(disagreements(Case(rate=1.0)).values())
-    assert worst < TOLERANCE if fault == "none" else worst > 1e-5
+    worst = max(disagreements(Case(rate=10.0)).values())
+    assert worst < TOLERANCE if fault == "none" else worst > 1e-4
 
 
 def test_swapped_tokens_are_caught(monkeypatch):
-    """The second and third token change places in inner products only."""
-    right = span.token_rows
-    swapped = [0, 2, 1]
-    calls = iter(range(10**6))
+    """The second and third token of every training sample change places in the inner products."""
+    right, columns = span.stack, torch.arange(12).view(4, 3)[:, [0, 2, 1]].flatten()
 
-    def wrong(labels, n_tokens):
-        return right(labels, n_tokens)[:, swapped] if next(calls) == 1 else right(labels, n_tokens)
+    def wrong(*parts):
+        points = right(*parts)
+        return dataclasses.replace(points, cross=points.cross[..., columns])
 
-    train, _, w = Case().build()
-    seen = look(train, w)
-    expected = span.stack(seen, seen)
-    monkeypatch.setattr(span, "token_rows", wrong)
-    assert not torch.equal(span.stack(seen, seen).cross, expected.cross)
-    calls = iter([1, 0, 0, 0, 0, 0, 0, 0, 0])
-    monkeypatch.setattr(span, "sample_logits", lambda seen: torch.zeros(()))
-    assert max(disagreements(Case(d_h=15)).values()) > 1e-3
+    monkeypatch.setattr(span, "stack", wrong)
+    assert max(disagreements(Case()).values()) > 1e-3
 
 
 def test_dropped_outside_logits_are_caught(monkeypatch):

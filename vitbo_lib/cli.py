@@ -28,8 +28,9 @@ from vitbo_lib.theory import (
 DELTA = 0.01  # failure probability behind the default sigma_h (Condition 4.1 (8))
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 PRINTED = {"steps": "steps", "time": "time eta*t", "train_loss": "training loss", "test_loss": "test loss",
-           "test_error": "test error", "attention_signal": "attention on the signal", "attention_xi2": "attention on xi_2",
-           "v_signal": "y V of the signal", "v_xi2": "y V of xi_2", "seconds": "seconds a run"}
+           "test_error": "test error", "attention_signal": "attention on the signal",
+           "attention_xi2": "attention on xi_2", "v_signal": "y V of the signal", "v_xi2": "y V of xi_2",
+           "seconds": "seconds a run"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -76,8 +77,8 @@ def _add_sizes(parser: argparse.ArgumentParser, defaults: dict) -> None:
 
 def _add_simulate(commands) -> None:
     parser = commands.add_parser("simulate", help="train on data of your own sizes and observe",
-                                 description="Train the transformer of eq. (1) on data of Definition 3.1, one network a "
-                                             "seed. Sizes may be written 1e16. Defaults: Appendix A, benign.")
+                                 description="Train the transformer of eq. (1) on data of Definition 3.1, one network "
+                                             "a seed. Sizes may be written 1e16. Defaults: Appendix A, benign.")
     _add_sizes(parser, {"N": 16, "M": 4, "d": 2048, "d-h": 1024, "sigma-p": 0.05, "sigma-p-tilde": 1.0})
     add = parser.add_argument
     add("--d-v", type=_size, metavar="X", help="dimension of values (default: as d_h)")
@@ -138,8 +139,8 @@ def _simulate(args) -> None:
     if args.seed < 0:
         raise UserError(f"seed = {args.seed} is not possible; give a whole number from 0")
     law = _law(args)
-    setting = Setting(law=law, n_samples=args.N, d_h=args.d_h, init=_initialization(args, law), d_v=args.d_v, eta=args.eta,
-                      epsilon=args.epsilon, max_steps=args.max_steps, n_test=args.n_test)
+    setting = Setting(law=law, n_samples=args.N, d_h=args.d_h, init=_initialization(args, law), d_v=args.d_v,
+                      eta=args.eta, epsilon=args.epsilon, max_steps=args.max_steps, n_test=args.n_test)
     engine = args.engine or ("drawn" if args.init == "gaussian" else "reduced")
     try:
         torch.empty(0, device=args.device)
@@ -149,8 +150,8 @@ def _simulate(args) -> None:
     with tqdm(total=args.seeds, unit="run", leave=False, disable=not sys.stderr.isatty(), file=sys.stderr) as bar:
         table = simulate(setting, seeds, engine, args.method, DTYPES[args.dtype], args.device, bar.update)
     summary, short = summarize(table), int((~table["reached"]).sum())
-    parameters = {"engine": engine, "method": args.method, "init": args.init, "dtype": args.dtype, "device": args.device,
-                  "seeds": list(seeds), **_flat(setting)}
+    parameters = {"engine": engine, "method": args.method, "init": args.init, "dtype": args.dtype,
+                  "device": args.device, "seeds": list(seeds), **_flat(setting)}
     if args.json:
         _print_json({"parameters": parameters} | {name: _entry(table[name], part) for name, part in summary.items()})
     else:
@@ -318,8 +319,8 @@ def _claims(args) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = _Parser(prog="vitbo", description="An executable companion to 'Unveil Benign Overfitting for Transformer in "
-                                               "Vision' (Jiang et al. 2024).")
+    parser = _Parser(prog="vitbo", description="An executable companion to 'Unveil Benign Overfitting for Transformer "
+                                               "in Vision' (Jiang et al. 2024).")
     parser.add_argument("--version", action="version", version=f"vitbo {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for add in (_add_simulate, _add_condition, _add_figures, _add_results, _add_claims):

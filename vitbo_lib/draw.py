@@ -83,7 +83,7 @@ def _fresh_noise(law: SignalNoise, n_test: int, d_h: int, init: GaussianInit, tr
     logits = np.zeros((n_test, law.n_tokens, law.n_tokens))
     logits[:, 1:, 1:] = (residual @ outside[:, :axes]) @ (residual @ outside[:, axes:]).swapaxes(1, 2)
     added = (residual @ inside[:, :axes], residual @ inside[:, axes:], residual @ on_values)
-    return coordinates, *(part.reshape(n_test * per_point, -1) for part in added), logits
+    return coordinates, *(part.reshape(n_test * per_point, part.shape[-1]) for part in added), logits
 
 
 def draw(law: SignalNoise, n_samples: int, d_h: float, init: GaussianInit, n_test: int, seed: int,

@@ -91,6 +91,7 @@ class _Flow:
         if snapshots:
             times = np.geomspace(FIRST_SNAPSHOT * time, time, snapshots)
             times[-1] = time
+            self.left = self.allowed  # this second pass takes the same way as the first
             way = [self.to_triple(vector) for vector in self._solve(origin, time, t_eval=times).y.T]
         return self.to_triple(end), float(time), self.loss(end), way
 

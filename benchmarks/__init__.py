@@ -1,0 +1,1 @@
+"""Timings of the library against other ways of doing the same, as ratios within one run."""
