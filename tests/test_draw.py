@@ -67,7 +67,8 @@ def quantities(problem, setting) -> dict[str, np.ndarray]:
     kept["fresh logits"] = logits.square().sum((1, 2)).log()
     queries, keys, _ = by_sample(problem.train.start, 3)
     norms = problem.train.cross.diagonal(dim1=1, dim2=2)
-    kept |= {"token norms": norms.mean(1), "last token norm": norms[:, -1], "query norms": queries.square().sum((1, 2, 3))}
+    kept |= {"token norms": norms.mean(1), "last token norm": norms[:, -1],
+             "query norms": queries.square().sum((1, 2, 3))}
     return {name: part.numpy() for name, part in kept.items()}
 
 
@@ -137,7 +138,7 @@ FACTORS = {
     "residual of d - 2 axes": ("residual of 4 axes", lambda: columns_of(RESIDUAL, lambda m: m + 6)),
     "noise in d axes": ("residual of 4 axes", lambda: columns_of(TRAIN_NOISE, lambda m: m + 2)),
     "outside of d_h axes": ("outside of 4 axes", lambda: columns_of(OUTSIDE, lambda m: m + 16)),
-    "outside missing": ("room everywhere", lambda: columns_of(OUTSIDE, lambda m: 0)),
+    "outside missing": ("room everywhere", lambda: columns_of(OUTSIDE, lambda m: 0 * m)),
     "hidden of 2 d_h axes": ("residual of 4 axes", lambda: columns_of(HIDDEN, lambda m: 2 * m)),
 }
 
@@ -149,6 +150,8 @@ def smallest_p(found) -> float:
 
 @pytest.mark.parametrize("fault", FACTORS)
 def test_wrong_factors_are_caught(monkeypatch, fault):
+    """The index of chi shows in norms (and in `steps`); what is wrong with a fresh point's residual or outside part
+    shows in its logits only: losses and attention of 400 runs miss it."""
     branch, factor = FACTORS[fault]
     monkeypatch.setattr(draw_module, "gaussian_factor", factor())
     found = smallest_p(compare(in_full(branch), drawn(branch)))
@@ -172,3 +175,81 @@ def wrong_setting(fault: str) -> tuple[str, Setting]:
 def test_wrong_settings_are_caught(fault):
     branch, wrong = wrong_setting(fault)
     assert smallest_p(compare(in_full(branch), drawn(branch, wrong))) < CAUGHT_P
+
+
+# The factor itself
+
+
+def second_moments(factors: np.ndarray, m: float) -> float:
+    """Largest |z| of means of F F^T against m I, and of its squares against the Wishart variances 2 m and m."""
+    gram = factors @ factors.swapaxes(1, 2)
+    rows, count = gram.shape[1], len(gram)
+    mean, variance = m * np.eye(rows), m * (1 + np.eye(rows))
+    z = np.abs(gram.mean(0) - mean) / np.sqrt(variance / count)
+    squares = (gram - mean) ** 2
+    z_variance = np.abs(squares.mean(0) - variance) / (squares.std(0) / math.sqrt(count))
+    return float(max(z.max(), z_variance.max()))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (4, 5), (4, 30), (4, 2), (1, 1), (3, 1e6)])
+def test_factors_have_wishart_moments(rows, columns):
+    """At most 10 entries with two z-values each: above 5 once in 10^5."""
+    factors = gaussian_factor(rows, columns, stream(0, "moments"), (20_000,))
+    assert factors.shape == (20_000, rows, min(rows, int(columns)))
+    assert second_moments(factors, columns) < 5
+
+
+@pytest.mark.parametrize("change", [lambda m, i: m + 0 * i, lambda m, i: m - i - 1, lambda m, i: m - i + 1])
+def test_wrong_factors_have_other_moments(change):
+    assert second_moments(degrees_of_freedom(change)(4, 6, stream(0, "moments"), (20_000,)), 6) > 8
+
+
+def test_factors_are_lower_triangular_with_positive_diagonal():
+    factor = gaussian_factor(5, 9, stream(0, "triangle"))
+    assert (np.triu(factor, 1) == 0).all()
+    assert (factor.diagonal() > 0).all()
+
+
+def test_factors_at_any_dimension():
+    """Relative deviations of order 1 / sqrt(m), and no overflow: m = 10^21."""
+    factor = gaussian_factor(3, 1e21, stream(0, "large"), (100,))
+    gram = factor @ factor.swapaxes(1, 2) / 1e21
+    assert np.abs(gram - np.eye(3)).max() < 1e-9
+
+
+def test_no_rows_and_no_columns():
+    assert gaussian_factor(0, 5, stream(0, "x"), (2,)).shape == (2, 0, 0)
+    assert gaussian_factor(3, 0, stream(0, "x"), (2,)).shape == (2, 3, 0)
+
+
+# Requests
+
+
+def test_a_seed_gives_its_problem():
+    one, again, other = (draw(LAW, 3, 20, GaussianInit(sigma_h=1, sigma_v=1), 2, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(one.test.start.keys, again.test.start.keys)
+    assert not torch.equal(one.test.start.keys, other.test.start.keys)
+
+
+def test_fresh_signals_are_those_of_training():
+    """A fresh point's signal token looks as the same class's in training: query, key, value and inner products."""
+    problem = draw(LAW, 6, 20, GaussianInit(sigma_h=1, sigma_v=1), 6, seed=0)
+    rows = {name: {float(y): r for r, y in enumerate(points.labels[0])}
+            for name, points in (("train", problem.train), ("test", problem.test))}
+    for y in set(rows["train"]) & set(rows["test"]):
+        a, b = 3 * rows["train"][y], 3 * rows["test"][y]
+        assert torch.allclose(problem.train.start.queries[0, a], problem.test.start.queries[0, b])
+        assert torch.allclose(problem.train.start.values[0, a], problem.test.start.values[0, b])
+        assert torch.allclose(problem.train.cross[0, a], problem.test.cross[0, b])
+    assert set(rows["train"]) & set(rows["test"])
+
+
+def test_impossible_draws():
+    init = GaussianInit(sigma_h=1, sigma_v=1)
+    with pytest.raises(UserError, match="needs Gaussian weights"):
+        draw(LAW, 3, 20, TorchInit(), 2, seed=0)
+    with pytest.raises(UserError, match="too many for dense inner products"):
+        draw(LAW, 10_000, 20, init, 2, seed=0)
+    for wrong in ({"n_samples": 0}, {"d_h": 0.5}, {"n_test": 0}):
+        with pytest.raises(UserError, match="is not possible"):
+            draw(**({"law": LAW, "n_samples": 3, "d_h": 20, "init": init, "n_test": 2, "seed": 0} | wrong))

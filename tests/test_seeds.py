@@ -12,8 +12,9 @@ from vitbo_lib.seeds import stream
 # Every way of naming that must lead to numbers of its own; the later ones differ by a counter or by 2^32 only.
 NAMES = [(0, "train", "noise"), (0, "train", "labels"), (0, "test", "noise"), (0, "test", "labels"), (0, "weights"),
          (0, "weights", "training axes"), (0, "weights", "fresh axes"), (1, "train", "noise"), (0, "noise", "train"),
-         (2**32, "train", "noise"), (2**63 - 1, "train", "noise"), (0, "weights", 0), (0, "weights", 1), (0, 0, "weights"),
-         (0, "weights", 0, 0), (5 + 7 * 2**32, "weights"), (5, 7, "weights"), (0, "1"), (0, 1), (0, "mnist", "weights")]
+         (2**32, "train", "noise"), (2**63 - 1, "train", "noise"), (0, "weights", 0), (0, "weights", 1),
+         (0, 0, "weights"), (0, "weights", 0, 0), (5 + 7 * 2**32, "weights"), (5, 7, "weights"), (0, "1"), (0, 1),
+         (0, "mnist", "weights")]
 
 
 def shared(names) -> list[tuple]:
@@ -27,7 +28,7 @@ def test_each_name_has_numbers_of_its_own():
 
 
 def test_a_counter_that_stands_for_itself_is_caught(monkeypatch):
-    """SeedSequence pads with zeros and splits large seeds: a bare counter 0 is no counter, a first one part of the seed."""
+    """SeedSequence pads with zeros and splits large seeds: a bare 0 is no counter, a first one part of the seed."""
     right = seeds._entropy
     monkeypatch.setattr(seeds, "_entropy", lambda word: word if isinstance(word, int) else right(word))
     assert ((0, "weights"), (0, "weights", 0)) in shared(NAMES)
@@ -40,7 +41,7 @@ def test_the_same_name_gives_the_same_numbers_here_and_everywhere():
 
 
 def test_streams_are_uncorrelated():
-    """200 streams of consecutive seeds, 1000 numbers each: the largest of 19 900 correlations stays below 5.5 / sqrt(1000)."""
+    """200 streams of consecutive seeds, 1000 numbers each: the largest correlation is below 5.5 / sqrt(1000)."""
     numbers = np.array([stream(seed, "correlation").standard_normal(1000) for seed in range(200)])
     correlations = np.corrcoef(numbers)[np.triu_indices(200, 1)]
     assert abs(correlations).max() < 5.5 / 1000**0.5
@@ -49,7 +50,7 @@ def test_streams_are_uncorrelated():
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "0", True, None, float("nan")])
 def test_impossible_seeds(seed):
-    with pytest.raises(UserError, match="seed = .* is not possible"):
+    with pytest.raises(UserError, match=r"seed = .* is not possible"):
         stream(seed, "train")
 
 

@@ -77,7 +77,7 @@ cases = st.builds(
 
 
 def disagreements(case: Case) -> dict[str, float]:
-    """How far the reduced problem is from autograd after `STEPS` steps, each in units of the largest entry (or of 1)."""
+    """How far the reduced problem is from autograd after `STEPS` steps, each in units of the largest entry."""
     train, test, w = case.build()
     eta = case.eta(train, w)
     (w_q, w_k, w_v), loss = autograd_descent(train.tokens, train.labels, w, eta)

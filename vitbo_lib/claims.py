@@ -147,6 +147,7 @@ def as_text(records: Sequence[Record]) -> str:
     """The records for a terminal."""
     lines = []
     for record in records:
-        lines += [f"{record.claim.id:18} {record.evidence.verdict}", f"    {record.claim.statement} ({record.claim.where})",
-                  f"    {record.evidence.finding}"]
+        claim, evidence = record.claim, record.evidence
+        lines += [f"{claim.id:18} {evidence.verdict}", f"    {claim.statement} ({claim.where})",
+                  f"    {evidence.finding}"]
     return "\n".join(lines)

@@ -152,44 +152,54 @@ def crossing(ratios: np.ndarray, losses: np.ndarray, level: float) -> float:
     return float(math.exp(math.log(ratios[last]) + share * math.log(ratios[last + 1] / ratios[last])))
 
 
-def boundary_points(rows: pd.DataFrame, level: float | None = CUT_OFF, init: str = "uniform") -> pd.DataFrame:
-    """Where each seed's test loss crosses `level`, for every N: columns seed, N, snr (missing: never).
+def middle_level(rows: pd.DataFrame, init: str = "uniform") -> float:
+    """The test loss half way between the plateaus: mean over N at the smallest SNR, and the smallest cell mean."""
+    grid = means(rows, init=init)
+    return float((grid.iloc[:, 0].mean() + grid.to_numpy().min()) / 2)
 
-    `level` = None takes, for each seed and N, the middle between the losses at the smallest and at the largest SNR.
-    """
-    points = []
-    for (seed, n), group in rows[rows["init"] == init].sort_values("signal_norm").groupby(["seed", "N"]):
-        losses = group["test_loss"].to_numpy()
-        middle = (losses[0] + losses[-1]) / 2 if level is None else level
-        points.append({"seed": seed, "N": n, "snr": crossing(group["signal_norm"].map(snr).to_numpy(), losses, middle)})
+
+def boundary_points(rows: pd.DataFrame, level: float, init: str = "uniform") -> pd.DataFrame:
+    """The SNR at which each seed's test loss crosses `level`, for every N: columns seed, N, snr (missing: never)."""
+    points = [{"seed": seed, "N": n, "snr": crossing(group["signal_norm"].map(snr).to_numpy(),
+                                                     group["test_loss"].to_numpy(), level)}
+              for (seed, n), group in rows[rows["init"] == init].sort_values("signal_norm").groupby(["seed", "N"])]
     return pd.DataFrame(points)
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """The fitted boundary N = constant * SNR^slope: both with 95 % intervals over seeds, and how many points it has.
+    """The fitted boundary N = constant * SNR^slope: 95 % intervals over seeds, and from which N on it was fitted.
 
-    `constant_at_minus_2` is the geometric mean of N SNR^2 on the boundary (the paper's curve has 1000, slope -2).
+    `n_snr2` is the geometric mean of N SNR^2 on the boundary (the paper's curve has 1000, slope -2).
     """
 
     slope: Interval
-    constant_at_minus_2: Interval
-    points: int
+    n_snr2: Interval
+    smallest_n: int | None
 
 
-def fit_boundary(points: pd.DataFrame, smallest_n: int = 4) -> Boundary:
-    """Straight line through log SNR over log N for each seed (N >= `smallest_n`), inverted; intervals over seeds."""
-    slopes, constants, count = [], [], 0
-    for _, group in points[points["N"] >= smallest_n].dropna().groupby("seed"):
-        if len(group) < 3:
-            continue
-        log_n, log_snr = np.log(group["N"]), np.log(group["snr"])
-        slopes.append(1 / np.polyfit(log_n, log_snr, 1)[0])
-        constants.append(float(np.mean(log_n + 2 * log_snr)))
-        count += len(group)
-    if not slopes:
+def fit_boundary(points: pd.DataFrame) -> Boundary:
+    """Straight line through log SNR over log N for each seed; its slope inverted, intervals over seeds.
+
+    Only N at which every seed crosses the level are used: to use those that happen to would bend the line.
+
+    >>> exact = pd.DataFrame([(s, n, (900 + s) ** 0.5 / n ** 0.5) for s in (0, 1) for n in (4, 9, 16)],
+    ...                      columns=["seed", "N", "snr"])
+    >>> found = fit_boundary(exact)
+    >>> round(found.slope.mean, 6), round(found.n_snr2.mean)
+    (-2.0, 900)
+    """
+    complete = points.groupby("N").filter(lambda group: group["snr"].notna().all())
+    if complete["N"].nunique() < 3:
         nothing = Interval(math.nan, math.nan, math.nan, 0)
-        return Boundary(nothing, nothing, 0)
-    log = mean_interval(constants)
-    constant = Interval(math.exp(log.mean), math.exp(log.low), math.exp(log.high), log.n)
-    return Boundary(mean_interval(slopes), constant, count)
+        return Boundary(nothing, nothing, None)
+    lines, levels = [], []
+    for _, group in complete.groupby("seed"):
+        log_n, log_snr = np.log(group["N"]), np.log(group["snr"])
+        lines.append(np.polyfit(log_n, log_snr, 1)[0])
+        levels.append(float(np.mean(log_n + 2 * log_snr)))
+    line, level = mean_interval(lines), mean_interval(levels)
+    low, high = sorted((1 / line.low, 1 / line.high)) if line.low < line.high < 0 else (-math.inf, 1 / line.low)
+    return Boundary(Interval(1 / line.mean, low, high, line.n),
+                    Interval(math.exp(level.mean), math.exp(level.low), math.exp(level.high), level.n),
+                    int(complete["N"].min()))

@@ -32,8 +32,8 @@ def one_threshold() -> Evidence:
     """How far apart the constants are that the two proofs need, at M = 4."""
     low = float(symbolic.harmful_ceiling().parts["chain"])
     high = float(symbolic.benign_floor().parts["at_c_p"].subs(symbolic.M, 4))
-    return Evidence(CONSTANT if high > low else HOLDS,
-                    f"proofs reach N SNR² ≤ {low:.0f} and > 1500 M³; a factor {high / low:,.0f} apart at M = 4", high / low)
+    finding = f"proofs reach N SNR² ≤ {low:.0f} and > 1500 M³; a factor {high / low:,.0f} apart at M = 4"
+    return Evidence(CONSTANT if high > low else HOLDS, finding, high / low)
 
 
 def noise_ratio() -> Evidence:
@@ -53,8 +53,8 @@ def instances() -> Evidence:
 def vacuous_bound() -> Evidence:
     """The population bound of D.10 at the experiments' epsilon."""
     bounds = [float(symbolic.population_bound(tokens).parts["bound"]) for tokens in (4, 16)]
-    return Evidence(SCALE if min(bounds) > math.log(2) else HOLDS,
-                    f"the bound is {bounds[0]:.1f} (M = 4) and {bounds[1]:.1f} (M = 16) at ε = 0.01, above log 2", bounds[0])
+    finding = f"the bound is {bounds[0]:.1f} (M = 4) and {bounds[1]:.1f} (M = 16) at ε = 0.01, above log 2"
+    return Evidence(SCALE if min(bounds) > math.log(2) else HOLDS, finding, bounds[0])
 
 
 def break_even() -> Evidence:
@@ -63,13 +63,15 @@ def break_even() -> Evidence:
     agrees = derived.holds and math.isclose(stages.predicted_boundary(20.0), float(
         derived.parts["n_snr2"].subs(symbolic.C_p, 20)))
     value = stages.predicted_boundary(20.0)
-    return Evidence(HOLDS if agrees else DIFFERS, f"2 C_p², so {value:.0f} at C_p = 20, where the paper draws 1000", value)
+    finding = f"2 C_p², so {value:.0f} at C_p = 20, where the paper draws 1000"
+    return Evidence(HOLDS if agrees else DIFFERS, finding, value)
 
 
 def printed_loss_bound() -> Evidence:
     """Lemma E.5 prints L_S >= 0.1 at the T of its own convergence proof, which gives L_S <= epsilon."""
     proof = symbolic.loss_at_target()
-    return Evidence(DIFFERS if proof.holds else HOLDS, "its proof gives L_S ≤ ε, as Theorem 4.2 says; the print is a slip")
+    finding = "its proof gives L_S ≤ ε, as Theorem 4.2 says; the print is a slip"
+    return Evidence(DIFFERS if proof.holds else HOLDS, finding)
 
 
 def _symbolic(id: str, statement: str, where: str, chapter: str, check, expected: str = HOLDS, **changes) -> Claim:
@@ -106,6 +108,6 @@ CLAIMS = (
     _symbolic("C57", "Lemma E.5 as printed: $L_S \\ge 0.1$ at $T$", "Lemma E.5", HARMFUL, printed_loss_bound, DIFFERS),
     _symbolic("C58", "A margin of at most 1/2 half of the time costs at least 0.1", "E.6", HARMFUL,
               lambda: _proved(symbolic.harmful_population_loss(), finding="it costs at least 0.237")),
-    _symbolic("break-even", "Signal and strong noise start equally fast at $N \\cdot \\SNR^2 = 2C_p^2$", "ours", HARMFUL,
-              break_even, quantity="N SNR² at equal initial rates"),
+    _symbolic("break-even", "Signal and strong noise start equally fast at $N \\cdot \\SNR^2 = 2C_p^2$", "ours",
+              HARMFUL, break_even, quantity="N SNR² at equal initial rates"),
 )

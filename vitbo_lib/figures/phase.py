@@ -42,7 +42,7 @@ def phase_maps(tables: dict[str, pd.DataFrame], boundaries: dict[str, pd.DataFra
         _map(ax, rows, "test_loss", label="test loss", vmin=0, vmax=0.72)
         _curves(ax, label=True)
         middle = boundaries[reading].groupby("N")["snr"].agg(["median", "count"])
-        middle = middle[middle["count"] >= 3]
+        middle = middle[middle["count"] == middle["count"].max()]
         ax.plot(middle["median"], middle.index, linestyle="none", marker="o", markersize=5, color=style.INK,
                 markeredgecolor=style.BACKGROUND, markeredgewidth=1, label="measured")
         ax.set_title(TITLES[reading], fontsize=style.FONT_SIZE, loc="left")
