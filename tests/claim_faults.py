@@ -1,0 +1,114 @@
+"""For every claim a fault in the library that must change its verdict."""
+
+import dataclasses
+import functools
+
+import sympy as sp
+
+from vitbo_lib import mnist, mnist_experiment, phase_diagram, stages, symbolic, theory
+from vitbo_lib.evidence import experiments
+
+
+def replaced(module, name, change):
+    """A fault that puts `change(original)` in the place of `module.name`."""
+    def plant(monkeypatch):
+        monkeypatch.setattr(module, name, change(getattr(module, name)))
+
+    return plant
+
+
+def with_argument(name, **arguments):
+    """A derivation of `symbolic` put to the proof with another statement."""
+    return replaced(symbolic, name, lambda original: functools.partial(original, **arguments))
+
+
+def unproved(name):
+    """A derivation of `symbolic` that does not go through."""
+    def change(original):
+        return lambda *args, **kwargs: dataclasses.replace(original(*args, **kwargs), holds=False)
+
+    return replaced(symbolic, name, change)
+
+
+def half_of_d_h(original):
+    """The smallest configuration with half the d_h that item (1) asks for."""
+    def configuration(*args):
+        p = original(*args)
+        return dataclasses.replace(p, d_h=p.d_h // 2)
+
+    return configuration
+
+
+def no_gap(original):
+    return lambda: dataclasses.replace(original(), parts=original().parts | {"chain": sp.Integer(10**9)})
+
+
+def small_c_p(original):
+    """Experiments with the C_p of the theory."""
+    def experiments_():
+        return {name: dataclasses.replace(p, sigma_p_tilde=5 * p.M**0.5 * p.sigma_p) for name, p in original().items()}
+
+    return experiments_
+
+
+def theorems_own(original):  # noqa: ARG001
+    """Experiments at the theorems' sizes."""
+    return lambda: {"chosen": theory.smallest_configuration(64, 2, 1.0, 0.01, 0.01)}
+
+
+def column_changed(column, change):
+    """The stored table with one column changed."""
+    return replaced(experiments, "_phase", lambda original: lambda reading: original(reading).assign(
+        **{column: lambda rows: change(rows)}))
+
+
+def digits_changed(column, change):
+    return replaced(experiments, "_digits", lambda original: lambda: original().assign(**{column: change}))
+
+
+def swapped_snr(rows):
+    """The labels of the two SNR exchanged."""
+    return rows["snr"].map({0.2: 2.0, 2.0: 0.2})
+
+
+def _figure_1(reading):
+    """Faults under one reading of w_O."""
+    upside_down = column_changed("test_loss", lambda rows: 0.8 - rows["test_loss"])
+    # the boundary moved along: SNR read with sigma_p_tilde, or the noise's norm forgotten
+    far = replaced(phase_diagram, "snr", lambda original: lambda norm: original(norm) * 3)
+    # a boundary of another shape: N and SNR exchanged in weight
+    bent = replaced(phase_diagram, "snr", lambda original: lambda norm: original(norm) ** 3)
+    return {
+        f"C75-{reading}": upside_down,
+        f"C76-{reading}": bent,
+        f"C76-1000-{reading}": far,
+        f"C77-{reading}": far,
+        f"cut-off-{reading}": column_changed("test_loss", lambda rows: 0.3 - 0.2 * (rows["test_loss"] > 0.2)),
+        f"loss-only-{reading}": column_changed("test_error", lambda rows: rows["test_loss"]),
+    }
+
+
+FAULTS = {
+    "cond-4.1-met": replaced(theory, "smallest_configuration", half_of_d_h),
+    "C83": with_argument("window_8", lower=-1),
+    "C25": unproved("initial_logits"),
+    "C30": with_argument("benign_first_stage", constant=30),
+    "C31": with_argument("benign_floor", floor=60 * symbolic.M**2 * symbolic.C_p**2),
+    "C67": with_argument("harmful_first_stage", constant=25),
+    "C90": replaced(symbolic, "harmful_ceiling", no_gap),
+    "C85-c_p": replaced(theory, "paper_experiments", small_c_p),
+    "C85": replaced(theory, "paper_experiments", theorems_own),
+    "C59": with_argument("loss_at_target", bound=symbolic.epsilon / 2),
+    "C65": with_argument("population_bound", target="1e-4000"),
+    "C57": with_argument("loss_at_target", bound=symbolic.epsilon / 2),
+    "C58": with_argument("harmful_population_loss", floor=0.25),
+    "break-even": replaced(stages, "predicted_boundary", lambda original: lambda c_p: original(c_p, class_share=1.0)),
+    "C03": replaced(phase_diagram, "snr", lambda original: lambda norm: original(norm) / 20),
+    **_figure_1("divided"), **_figure_1("undivided"),
+    "init-law": column_changed("test_loss", lambda rows: rows["test_loss"] + 0.1 * (rows["init"] == "gaussian")),
+    "C81": replaced(mnist, "factors", lambda original: lambda snr: original(1 / snr)),
+    "C80-train": digits_changed("train_loss", lambda rows: rows["train_loss"] * 2),
+    **{f"C80-{setting}-{what}": digits_changed("snr", swapped_snr)
+       for setting in ("usual", "bare") for what in ("loss", "error")},
+}
+assert mnist_experiment.SNRS == (0.2, 2.0)
