@@ -40,8 +40,7 @@ class View:
 def view(points: Points, coefficients: Triple) -> View:
     """The network with the state `coefficients`, looking at `points`."""
     queries, keys, values = by_sample(projections(points, coefficients), points.n_tokens)
-    offset = 0.0 if points.outside_logits is None else points.outside_logits
-    phi = attention(queries, keys, offset)
+    phi = attention(queries, keys, points.outside_logits)
     return View(phi, values, outputs(phi, values)[1], points.labels)
 
 

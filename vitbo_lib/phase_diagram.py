@@ -122,11 +122,11 @@ def run(reading: str, folder: str | Path = RESULTS, seeds: Sequence[int] = range
     """Compute (or continue) the table of one reading; large N first, so that both workers end together.
 
     With the undivided reading, cheap, Gaussian weights drawn directly stand beside the uniform ones in every cell;
-    with the divided one for N = 4, 10, 20.
+    with the divided one for N = 4, 7 and 10.
     """
     norms = tuple(signal_norms)
     uniform = [Cell(reading, "uniform", n, seed, norms) for n in sorted(samples, reverse=True) for seed in seeds]
-    gaussian = [replace(cell, init="gaussian") for cell in uniform if reading == "undivided" or cell.N in (4, 10, 20)]
+    gaussian = [replace(cell, init="gaussian") for cell in uniform if reading == "undivided" or cell.N in (4, 7, 10)]
     return run_sweep(table(reading, folder, seeds), uniform + gaussian, compute, workers)
 
 

@@ -34,14 +34,15 @@ def project(tokens: Tensor, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
     return (flat @ weights.w_q).unflatten(-2, samples), (flat @ weights.w_k).unflatten(-2, samples), values
 
 
-def attention(queries: Tensor, keys: Tensor, offset: Tensor | float = 0.0) -> Tensor:
+def attention(queries: Tensor, keys: Tensor, offset: Tensor | None = None) -> Tensor:
     """phi: row l is the attention of query token l, softmax(q_l K^T + offset) (N M M); eq. (1), no 1/sqrt(d_h).
 
     >>> attention(torch.zeros(1, 2, 3), torch.zeros(1, 2, 3))
     tensor([[[0.5000, 0.5000],
              [0.5000, 0.5000]]])
     """
-    return torch.softmax(queries @ keys.mT + offset, dim=-1)
+    logits = queries @ keys.mT
+    return torch.softmax(logits if offset is None else logits + offset, dim=-1)
 
 
 def outputs(phi: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,11 +76,13 @@ def token_gradients(phi: Tensor, values: Tensor, labels: Tensor) -> tuple[Tensor
     dL/dV_{n,j} = g_n mean_l phi_{n,l,j}. With respect to the queries the gradient is then `logits` @ keys, with
     respect to the keys `logits`^T @ queries (Lemma B.1, corrected: a plus before the noise queries' sum).
     """
-    read, f = outputs(phi, values)
-    slope = -labels * torch.sigmoid(-labels * f) / labels.shape[-1]
-    at_logits = phi * (values.unsqueeze(-2) - read.unsqueeze(-1)) * (slope / phi.shape[-1])[..., None, None]
-    at_values = phi.mean(-2) * slope.unsqueeze(-1)
-    return sample_losses(f, labels).mean(-1), TokenGradients(at_logits, at_values)
+    weighted = phi * values.unsqueeze(-2)
+    read = weighted.sum(-1)
+    wrong_way = -labels
+    margin = wrong_way * read.mean(-1)  # -y f
+    slope = (torch.sigmoid(margin) * wrong_way).div_(labels.shape[-1] * phi.shape[-1]).unsqueeze(-1)  # g_n / M
+    at_logits = torch.addcmul(weighted, phi, read.unsqueeze(-1), value=-1).mul_(slope.unsqueeze(-1))
+    return softplus(margin).mean(-1), TokenGradients(at_logits, phi.sum(-2).mul_(slope))
 
 
 def forward(tokens: Tensor, weights: Weights) -> Tensor:

@@ -25,7 +25,7 @@ def inner_products(gram: np.ndarray, n_samples: int, n_tokens: int) -> Figure:
     place = np.arange(len(order))
     style.heat_map(ax, place, place, shown, label="inner product, absolute", norm=LogNorm())
     middles = [0.5, 1.5 + n_samples / 2, (1.5 + n_samples + len(order)) / 2]
-    names = [r"$\mu_\pm$", r"$\xi_{n,2}$", r"$\xi_{n,i}$, weak"]
+    names = [r"$\mu_\pm$", r"$\xi_{n,2}$", r"$\xi_{n,i}$"]
     ax.set(xticks=middles, xticklabels=names, yticks=middles, yticklabels=names, aspect="equal")
     ax.tick_params(length=0)
     for edge in (1.5, 1.5 + n_samples):
