@@ -51,7 +51,7 @@ def small_c_p(original):
     return experiments_
 
 
-def theorems_own(original):  # noqa: ARG001
+def theorems_own(original):
     """Experiments at the theorems' sizes."""
     return lambda: {"chosen": theory.smallest_configuration(64, 2, 1.0, 0.01, 0.01)}
 

@@ -13,8 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK_COMMAND = [str(Path(sys.prefix) / "bin/jupyter-book"), "build", ".", "-n", "-W", "--keep-going", "--all"]
-CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-                  "--disable-component-update", "--disable-sync"]
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-component-update",
+                  "--disable-background-networking", "--disable-sync"]
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices; read when torch is imported, after this file
 
 sys.path.insert(0, str(ROOT / "_ext"))
 

@@ -61,7 +61,8 @@ def build(project: Path) -> tuple[str, int, float]:
     built = build_book(project)
     seconds = time.perf_counter() - start
     assert built.returncode == 0, built.stdout + built.stderr
-    return (project / "_build/html/intro.html").read_text(), len((project / "vitbo_lib/constant.py.runs").read_text()), seconds
+    runs = len((project / "vitbo_lib/constant.py.runs").read_text())
+    return (project / "_build/html/intro.html").read_text(), runs, seconds
 
 
 @pytest.mark.slow
@@ -97,8 +98,8 @@ def test_failing_cell_fails_every_build(project):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["{prf:ref}`thm-that-is-not`", "{numref}`fig-that-is-not`", "{glue:text}`not_glued:d`",
-                                   "{cite}`nobody1900`", "{doc}`chapters/nowhere`", "[words](#nowhere)"])
+@pytest.mark.parametrize("fault", ["{prf:ref}`thm-that-is-not`", "{numref}`fig-that-is-not`",
+                                   "{glue:text}`not_glued:d`", "{cite}`nobody1900`", "{doc}`chapters/nowhere`", "[words](#nowhere)"])
 def test_broken_reference_fails_the_build(project, fault):
     (project / "intro.md").write_text(f"# Words\n\nSee {fault}.\n")
     built = build_book(project)

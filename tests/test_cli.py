@@ -93,7 +93,7 @@ def test_the_table_of_mistakes_is_long_enough():
 
 def test_a_traceback_would_be_noticed(monkeypatch, capsys):
     """The planted fault: an error that nobody expected is not swallowed as a user's mistake."""
-    monkeypatch.setattr(cli, "simulate", lambda *args, **kwargs: 1 / 0)
+    monkeypatch.setattr(cli, "simulate", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         call(f"simulate {QUICK}", capsys)
 
@@ -147,8 +147,8 @@ def test_engines_agree_in_law_where_they_are_both_possible(capsys):
 
 
 def test_dimensions_nobody_can_store(capsys):
-    code, out, _ = call("simulate --engine drawn --d 1e16 --d-h 1e9 --snr 10 --sigma-p 1e-8 --sigma-p-tilde 1e-7 --seeds 2 "
-                        "--n-test 20 --json", capsys)
+    code, out, _ = call("simulate --engine drawn --d 1e16 --d-h 1e9 --snr 10 --sigma-p 1e-8 --sigma-p-tilde 1e-7 "
+                        "--seeds 2 --n-test 20 --json", capsys)
     assert code == 0
     assert json.loads(out)["parameters"]["d"] == 10**16
 

@@ -40,7 +40,7 @@ def test_a_cell_is_gradient_descent_on_the_full_problem(n_samples, norm):
 
 
 def test_a_wrong_signal_norm_would_be_seen(monkeypatch):
-    monkeypatch.setattr(phase_diagram, "with_signal_norm", lambda seen, norm: seen)
+    monkeypatch.setattr(phase_diagram, "with_signal_norm", lambda seen, _: seen)
     with pytest.raises(AssertionError):
         test_a_cell_is_gradient_descent_on_the_full_problem(3, 40.0)
 

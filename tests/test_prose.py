@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = {".py", ".md", ".yml", ".yaml", ".toml", ".txt", ".lock", ".css", ".js", ".svg", ".bib", ".cff", ".json", ".csv", ""}
+TEXT = {".py", ".md", ".yml", ".yaml", ".toml", ".txt", ".lock", ".css", ".js", ".svg", ".bib", ".cff", ".json", ".csv",
+        ""}
 
 # Written in pieces, so that this file does not contain what it looks for.
-REGISTRIES = ["pypi" + ".org", "python" + "hosted.org", "registry." + "npmjs", "deb." + "debian.org", "conda." + "anaconda"]
+REGISTRIES = ["pypi" + ".org", "python" + "hosted.org", "registry." + "npmjs", "deb." + "debian.org",
+              "conda." + "anaconda"]
 MACHINE_PATH = re.compile("(?:^|[^A-Za-z0-9_.])/(?:" + "|".join(["work", "root", "farm", "home/[a-z]"]) + ")(?:/|\\b)")
 OUTSIDE = re.compile(r"https?://([A-Za-z0-9.-]+)")
 
@@ -24,7 +26,7 @@ class Words(HTMLParser):
         self.parts, self.skipping = [], 0
         self.feed(html)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag, _):
         self.skipping += tag in ("script", "style", "pre", "code")
 
     def handle_endtag(self, tag):
@@ -56,8 +58,8 @@ def told_places(text: str) -> list[str]:
 
 def unresolved(text: str) -> list[str]:
     """Signs of a reference or of a glued number that was not filled in."""
-    signs = [r"\?\?", r"\{(?:glue|prf|ref|numref|eq|doc|cite)[:}]", r"glue:text", r"\bNone\b(?=\s*(?:steps|runs|seeds|s on))",
-             r"\bnan\b", r"\[[a-z]+\d{4}\]"]
+    signs = [r"\?\?", r"\{(?:glue|prf|ref|numref|eq|doc|cite)[:}]", r"glue:text",
+             r"\bNone\b(?=\s*(?:steps|runs|seeds|s on))", r"\bnan\b", r"\[[a-z]+\d{4}\]"]
     return [m[0] for sign in signs for m in re.finditer(sign, text)]
 
 
@@ -80,17 +82,19 @@ def test_every_reference_and_number_is_filled_in(pages, site):
 
 
 def test_pages_show_no_traceback_and_no_warning(pages, site):
-    bad = [str(p.relative_to(site)) for p in pages
-           if re.search(r"Traceback \(most recent|UserWarning|FutureWarning|DeprecationWarning", p.read_text(encoding="utf8"))]
+    signs = r"Traceback \(most recent|UserWarning|FutureWarning|DeprecationWarning"
+    bad = [str(p.relative_to(site)) for p in pages if re.search(signs, p.read_text(encoding="utf8"))]
     assert bad == []
 
 
-@pytest.mark.parametrize("text", ["see ?? above", "is {glue:text}`x`", "at {prf:ref}`t`", "loss is nan now", "by [cao2022]"])
+@pytest.mark.parametrize("text", ["see ?? above", "is {glue:text}`x`", "at {prf:ref}`t`", "loss is nan now",
+                                  "by [cao2022]"])
 def test_planted_gap_is_seen(text):
     assert unresolved(text)
 
 
-@pytest.mark.parametrize("text", ["from https://" + REGISTRIES[0] + "/x", "open /" + "root/file", "cd /" + "work/main", " /" + "home/me/x"])
+@pytest.mark.parametrize("text", ["from https://" + REGISTRIES[0] + "/x", "open /" + "root/file", "cd /" + "work/main",
+                                  " /" + "home/me/x"])
 def test_planted_place_is_seen(text):
     assert told_places(text)
 
@@ -108,5 +112,6 @@ def test_style():
     """ruff, with the rules of pyproject.toml."""
     import sys
 
-    checked = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", "."], cwd=ROOT, capture_output=True, text=True)
+    checked = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", "."], cwd=ROOT, capture_output=True,
+                             text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr

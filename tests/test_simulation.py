@@ -209,8 +209,8 @@ def test_every_new_tensor_says_where_it_belongs(engine, method):
 def test_a_tensor_that_does_not_say_where_is_caught(monkeypatch):
     right = training._Ledger.__init__
 
-    def wrong(self, problem, max_steps):
-        right(self, problem, max_steps)
+    def wrong(self, problem, max_steps, snapshot_steps):
+        right(self, problem, max_steps, snapshot_steps)
         self.steps = torch.full((problem.runs,), max_steps)
 
     monkeypatch.setattr(training._Ledger, "__init__", wrong)

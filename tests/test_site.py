@@ -31,7 +31,8 @@ class Page(HTMLParser):
             self.loaded.append(attrs["src"])
         if tag == "object" and attrs.get("data"):
             self.loaded.append(attrs["data"])
-        if tag == "link" and attrs.get("href") and attrs.get("rel") not in ("canonical", "next", "prev", "search", "index"):
+        places = ("canonical", "next", "prev", "search", "index")  # named, not loaded
+        if tag == "link" and attrs.get("href") and attrs.get("rel") not in places:
             self.loaded.append(attrs["href"])
 
 
@@ -82,7 +83,7 @@ def test_images_have_words(pages):
 def test_captioned_figures_say_what_is_seen(pages):
     """A file name or the bare word "figure" is no alternative text."""
     vague = [image["alt"] for path in pages for image in read(path).images
-             if image.get("alt", "").endswith((".svg", ".png")) and "logo" not in image["alt"].lower()
+             if (image.get("alt", "").endswith((".svg", ".png")) and "logo" not in image["alt"].lower())
              or image.get("alt", "").strip().lower() in ("figure", "image", "plot")]
     assert vague == []
 
@@ -130,14 +131,16 @@ class Visit:
 
 def addresses(pages, site, base):
     """Address of every page that has content."""
-    return [f"{base}/{path.relative_to(site).as_posix()}" for path in pages if REDIRECT.lower() not in path.read_text().lower()]
+    return [f"{base}/{path.relative_to(site).as_posix()}" for path in pages
+            if REDIRECT.lower() not in path.read_text().lower()]
 
 
 OVERFLOW = """() => {
   const room = document.documentElement.clientWidth, page = document.scrollingElement.scrollWidth;
   if (page <= room) return [];
   const scrolls = e => e && (getComputedStyle(e).overflowX !== 'visible' || scrolls(e.parentElement));
-  return [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > room + 1 && !scrolls(e.parentElement))
+  return [...document.querySelectorAll('main *')]
+    .filter(e => e.getBoundingClientRect().right > room + 1 && !scrolls(e.parentElement))
     .slice(0, 5).map(e => e.outerHTML.slice(0, 120)).concat([`page ${page} px wide in a window of ${room}`]);
 }"""
 
@@ -190,8 +193,8 @@ def test_pages_are_accessible(browser, site, pages, server, theme):
 @pytest.mark.browser
 def test_planted_faults_in_the_browser_are_seen(browser, tmp_path):
     (tmp_path / "page.html").write_text(
-        "<!DOCTYPE html><html lang=en><title>t</title><main><h1>t</h1><img src=gone.svg><div style='width:2000px'>w</div>"
-        "<p style='color:#ccc;background:#fff'>pale</p><script>throw Error('planted')</script></main></html>")
+        "<!DOCTYPE html><html lang=en><title>t</title><main><h1>t</h1><img src=gone.svg>"
+        "<div style='width:2000px'>w</div><p style='color:#ccc;background:#fff'>pale</p><script>throw Error('planted')</script></main></html>")
     with Visit(browser, tmp_path.as_uri(), viewport=PHONE) as visit:
         tab = visit.open(f"{tmp_path.as_uri()}/page.html")
         assert tab.evaluate(OVERFLOW)
@@ -215,7 +218,8 @@ def test_a_figure_follows_the_theme(browser, tmp_path):
     fig, ax = style.subplots()
     ax.plot([0, 1], [0, 1], **style.look("signal"))
     style.save(fig, tmp_path / "figure.svg")
-    (tmp_path / "page.html").write_text("<!DOCTYPE html><meta name=color-scheme content='light dark'><img src=figure.svg alt=f>")
+    (tmp_path / "page.html").write_text("<!DOCTYPE html><meta name=color-scheme content='light dark'>"
+                                        "<img src=figure.svg alt=f>")
     extremes = {}
     for theme in ("light", "dark"):
         with Visit(browser, tmp_path.as_uri(), viewport=DESKTOP, color_scheme=theme) as visit:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from vitbo_lib import training
 from vitbo_lib.data import DataSet, SignalNoise
 from vitbo_lib.draw import draw
 from vitbo_lib.errors import UserError
@@ -119,10 +120,18 @@ def test_time_keeps_its_digits():
     assert float(torch.tensor([71]) * 0.1) != 0.1 * 71  # the slip
 
 
-def test_progress_is_called_at_each_step():
-    calls = []
-    gradient_descent(problem([0]), eta=0.05, epsilon=1e-300, max_steps=9, progress=calls.append)
-    assert calls == list(range(10))
+@pytest.mark.parametrize("cache", [1, 2**40])
+def test_groups_do_not_change_the_answer(monkeypatch, cache):
+    """One run at a time or all side by side: ends and states on the way are the same."""
+    alike = [gradient_descent(problem(range(5)), eta=0.05, epsilon=0.05, snapshot_steps=[0, 3, 40, 10**6])]
+    monkeypatch.setattr(training, "CACHE", cache)
+    alike.append(gradient_descent(problem(range(5)), eta=0.05, epsilon=0.05, snapshot_steps=[0, 3, 40, 10**6]))
+    one, other = alike
+    assert one.steps.tolist() == other.steps.tolist()
+    assert list(one.snapshots) == list(other.snapshots)
+    for state in (lambda t: t.coefficients, *(lambda t, k=k: t.snapshots[k] for k in one.snapshots)):
+        for a, b in zip(state(one).parts, state(other).parts):
+            assert torch.allclose(a, b, rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize("sizes", [{"signal_norm": 1e4}, {"signal_norm": 1e8, "sigma_p": 1e8, "sigma_p_tilde": 1e8}])

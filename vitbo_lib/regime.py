@@ -25,7 +25,6 @@ from vitbo_lib.simulation import Setting
 from vitbo_lib.store import Table
 from vitbo_lib.sweep import Outcome, run_sweep
 from vitbo_lib.theory import Constants, Parameters
-from vitbo_lib.transformer import sample_losses
 
 N, M, EPSILON, DELTA = 64, 2, 0.01, 0.01
 N_TEST = 1000
@@ -33,14 +32,14 @@ LARGEST_D = 10**21  # the largest dimension that a draw takes
 BENIGN_SNR, HARMFUL_SNR = 14.0, 0.25  # N SNR^2 beyond 60 M^2 C_p^2 = 12000, and at 4: the proofs' own constants
 SCALING_SNR = {"benign": 2.0, "harmful": HARMFUL_SNR}  # a smaller SNR leaves room below LARGEST_D for a small epsilon
 RATIOS = (0.05, 0.08, 0.15, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1, 2.4, 2.8, 3.5, 5.0, 8.0, 13.0, 20.0)
-EPSILONS = (0.1, 0.03, 0.003, 0.001, 0.0003, 0.0001)  # beside 0.01
+EPSILONS = (0.1, 0.025, 0.003, 0.001, 0.0003, 0.0001)  # beside 0.01
 SAMPLES = (48, 96, 128)  # beside 64
 W_O_NORMS = (0.3, 3.0)  # beside 1
 BENIGN_FROM, HARMFUL_TO = 4.0, 0.4  # N SNR^2 / C_p^2 from which, up to which, T is compared with its prediction
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 KEY = ("N", "M", "snr", "epsilon", "w_o_norm", "seed")
 COLUMNS = ("time", "train_loss", "test_loss", "test_error", "attention_signal", "attention_xi2", "v_signal", "v_xi2",
-           "v_noise_largest", "fresh_attention", "fresh_noise_largest", "n_plus", "test_loss_plus", "test_loss_minus")
+           "v_noise_largest", "fresh_attention", "fresh_noise_attention", "fresh_noise_largest")
 LAB_SIZES = {"benign": (16, 25.0), "harmful": (10, 15.0)}  # N, ||mu|| of Appendix A
 LAB_READINGS = {"divided": 1 / 16, "undivided": 1.0}  # what w_O is multiplied by; the paper does not say
 LAB_COLUMNS = ("steps", "train_loss", "test_loss", "test_error", "attention_signal", "attention_xi2", "v_signal",
@@ -103,34 +102,32 @@ class Cell:
 
 
 def compute(cell: Cell) -> dict:
-    """Train one network by gradient flow and look at it: the losses, also by class, attention and values."""
+    """Train one network by gradient flow and look at it, on training points and on fresh ones."""
     setting = simulation.setting_of(cell.parameters, n_test=N_TEST)
     problem = simulation.build(setting, "drawn", [cell.seed])
     trained = simulation.train(setting, problem, "flow")
     seen, fresh = (view(points, trained.coefficients) for points in (problem.train, problem.test))
-    losses = sample_losses(fresh.f, fresh.labels)
     found = {name: float(value) for name, value in observe(problem, trained.coefficients).items()}
-    found |= {f"test_loss_{name}": float(losses[fresh.labels == label].mean())
-              for name, label in (("plus", 1), ("minus", -1))}
     return dataclasses.asdict(cell) | found | {
-        "time": float(trained.time), "n_plus": int((seen.labels > 0).sum()),
-        "v_noise_largest": float(seen.values[..., 1:].abs().max()),
+        "time": float(trained.time), "v_noise_largest": float(seen.values[..., 1:].abs().max()),
         "fresh_attention": float(fresh.phi[..., 0, 0].mean()),  # of query mu on mu (Lemma D.8)
+        "fresh_noise_attention": float(fresh.phi[..., 1:, 0].mean()),  # of fresh noise on mu
         "fresh_noise_largest": float(fresh.values[..., 1:].abs().max())}  # Lemma D.9
 
 
-def cells(seeds: int = 8, few: int = 4, ratios: Sequence[float] = RATIOS) -> list[Cell]:
-    """The transition in SNR at N = 64 (`seeds` each), epsilon on the benign side too; the other scalings (`few`)."""
+def cells(seeds: int = 16, few: int = 4, ratios: Sequence[float] = RATIOS) -> list[Cell]:
+    """The transition in SNR at N = 64 (`seeds` each), benign epsilon (2 `few`), the other scalings (`few`)."""
     runs = [(N, snr_at(r), EPSILON, 1.0, seeds) for r in ratios] + [(N, BENIGN_SNR, EPSILON, 1.0, seeds)]
     for side, snr in SCALING_SNR.items():
-        runs += [(N, snr, epsilon, 1.0, seeds if side == "benign" else few) for epsilon in (EPSILON, *EPSILONS)
+        runs += [(N, snr, epsilon, 1.0, 2 * few if side == "benign" else few) for epsilon in (EPSILON, *EPSILONS)
                  if side == "benign" or epsilon >= 3e-4]
         runs += [(n, snr, EPSILON, 1.0, few) for n in SAMPLES]
         runs += [(N, snr, EPSILON, norm, few) for norm in W_O_NORMS]
-    return [Cell(n, M, snr, epsilon, norm, seed) for n, snr, epsilon, norm, count in runs for seed in range(count)]
+    wanted = [Cell(n, M, snr, epsilon, norm, seed) for n, snr, epsilon, norm, count in runs for seed in range(count)]
+    return list(dict.fromkeys(wanted))
 
 
-def table(folder: str | Path = RESULTS, seeds: int = 8) -> Table:
+def table(folder: str | Path = RESULTS, seeds: int = 16) -> Table:
     """The stored table of the regime."""
     return Table(Path(folder) / "theorems_regime.csv", key=KEY, columns=COLUMNS, seeds=tuple(range(seeds)),
                  parameters={"delta": DELTA, "signal_norm": 1.0, "n_test": N_TEST, "engine": "drawn", "method": "flow",
@@ -138,21 +135,31 @@ def table(folder: str | Path = RESULTS, seeds: int = 8) -> Table:
 
 
 def run(folder: str | Path = RESULTS, workers: int = 2, profile: str = "lab") -> Outcome:
-    """Compute (or continue) the table: 8 seeds at `lab`, 16 at `paper`, a handful of cells at `smoke`."""
-    seeds, few = {"smoke": (1, 0), "lab": (8, 4), "paper": (16, 8)}[profile]
+    """Compute (or continue) the table: 16 seeds at `lab`, 32 at `paper`, a handful of cells at `smoke`."""
+    seeds, few = {"smoke": (1, 0), "lab": (16, 4), "paper": (32, 8)}[profile]
     wanted = cells(seeds, few, (0.3, 5.0) if profile == "smoke" else RATIOS)
-    return run_sweep(table(folder, seeds), [cell for cell in wanted if profile != "smoke" or cell.epsilon == EPSILON],
-                     compute, workers)
+    return run_sweep(table(folder, seeds), wanted, compute, workers)
 
 
 @functools.cache
 def load() -> pd.DataFrame:
-    """The stored table, with `ratio` = N SNR^2 / C_p^2, the predicted times, and `share` = |S_+| / N."""
-    rows, _ = store.load(table().path, table().command)
+    """The stored table, with what follows from its keys (`derived`)."""
+    return derived(store.load(table().path, table().command)[0])
+
+
+def derived(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with `ratio` = N SNR^2 / C_p^2, the predicted times, and how many `items` of the condition are met."""
     c_p_squared = 25 * rows["M"]
     by_noise = rows["N"] * rows["snr"] ** 2 / (rows["epsilon"] * c_p_squared * rows["w_o_norm"] ** 2)
-    return rows.assign(ratio=rows["N"] * rows["snr"] ** 2 / c_p_squared, share=rows["n_plus"] / rows["N"],
+    settings = rows[list(KEY[:-1])].itertuples(index=False, name=None)
+    return rows.assign(items=[_items(*setting) for setting in settings],
+                       ratio=(rows["N"] * rows["snr"] ** 2 / c_p_squared).round(4),
                        predicted_benign=2 / (rows["epsilon"] * rows["w_o_norm"] ** 2), predicted_harmful=by_noise)
+
+
+@functools.cache
+def _items(*setting) -> int:
+    return items_met(parameters(*setting))
 
 
 # ----------------------------------------------------------------------------------------------- reading the transition
@@ -166,13 +173,6 @@ def over_seeds(rows: pd.DataFrame, by: str, value: str) -> pd.DataFrame:
     """Mean of `value` with its 95 % interval at each `by`: columns `by`, mean, low, high."""
     found = [(at, mean_interval(group[value])) for at, group in rows.groupby(by)]
     return pd.DataFrame([(at, i.mean, i.low, i.high) for at, i in found], columns=[by, "mean", "low", "high"])
-
-
-def by_class(rows: pd.DataFrame) -> pd.DataFrame:
-    """Each run twice, once a class: `seed`, `class_ratio` = |S| SNR^2 / C_p^2 of that class, its `test_loss`."""
-    return pd.concat([pd.DataFrame({"seed": rows["seed"], "class_ratio": rows["ratio"] * share, "test_loss": loss})
-                      for share, loss in ((rows["share"], rows["test_loss_plus"]),
-                                          (1 - rows["share"], rows["test_loss_minus"]))], ignore_index=True)
 
 
 def middle_level(rows: pd.DataFrame) -> float:
@@ -234,10 +234,37 @@ def slopes(rows: pd.DataFrame, side: str) -> dict[str, tuple[Interval, float]]:
     return {name: (interval, float(expected[name])) for name, interval in found.items()}
 
 
+def epsilon_runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The runs that differ by epsilon and seed alone, with their `side`."""
+    same = rows[(rows["N"] == N) & (rows["w_o_norm"] == 1)]
+    return pd.concat([same[same["snr"] == snr].assign(side=side) for side, snr in SCALING_SNR.items()],
+                     ignore_index=True)
+
+
 def loss_trend(rows: pd.DataFrame) -> Interval:
     """Slope of log test loss over log epsilon on the benign side: above 0 means that it falls with epsilon."""
-    at = rows[(rows["N"] == N) & (rows["snr"] == SCALING_SNR["benign"]) & (rows["w_o_norm"] == 1)]
-    return slope_interval(np.log(at["epsilon"]), np.log(at["test_loss"]))
+    runs = epsilon_runs(rows)
+    runs = runs[runs["side"] == "benign"]
+    return slope_interval(np.log(runs["epsilon"]), np.log(runs["test_loss"]))
+
+
+def predicted_benign_loss(epsilon: float, tokens: int) -> float:
+    """Test loss on the benign side when fresh noise looks evenly at all tokens: epsilon^((2M - 1) / M^2), ours.
+
+    Of a fresh point's M queries the signal looks at itself, the others with 1/M at the signal. So y f = V (1/M +
+    (M - 1) / M^2) = V (2M - 1) / M^2, where training left V = log(1 / epsilon).
+
+    >>> round(predicted_benign_loss(0.01, 2), 4)
+    0.0316
+    """
+    return epsilon ** ((2 * tokens - 1) / tokens**2)
+
+
+def initial_attention(p: Parameters, seeds: Sequence[int]) -> tuple[float, float]:
+    """How far attention is from 1/M before training: root mean square and largest, over samples, pairs and seeds."""
+    problem = simulation.build(simulation.setting_of(p, n_test=1), "drawn", seeds)
+    off = view(problem.train, problem.train.start.map(torch.zeros_like)).phi - 1 / p.M
+    return float(off.square().mean().sqrt()), float(off.abs().max())
 
 
 # --------------------------------------------------------------------------------------------------------- trajectories

@@ -9,8 +9,8 @@ all from old values. It equals a step of gradient descent on eq. (1), which `ful
 """
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from vitbo_lib.data import DataSet, positive, whole
 from vitbo_lib.errors import UserError
 from vitbo_lib.span import Problem, Triple
 from vitbo_lib.transformer import Weights, attention, gradients, token_gradients
+
+CACHE = 2**22  # bytes
 
 
 @dataclass(frozen=True)
@@ -74,51 +76,83 @@ class Descent:
 
 
 class _Ledger:
-    """Final states of runs that end at different steps."""
+    """Final states of runs that end at different steps, and the states on the way that were asked for."""
 
-    def __init__(self, problem: Problem, max_steps: int):
+    def __init__(self, problem: Problem, max_steps: int, snapshot_steps: Iterable[int]):
         self.coefficients = problem.train.start.map(torch.zeros_like)
         self.losses = torch.zeros_like(problem.w_o_norm_squared)
         self.steps = torch.full((problem.runs,), max_steps, device=self.losses.device)
+        self.wanted, self.snapshots = set(snapshot_steps), {}
 
-    def enter(self, runs: Tensor, coefficients: Triple) -> None:
-        for kept, new in zip(self.coefficients.parts, coefficients.parts):
-            kept[runs] = new
+    def close(self, runs: Tensor, t: int, losses: Tensor, coefficients: Triple) -> None:
+        """Enter the end of `runs`."""
+        self.losses[runs], self.steps[runs] = losses, t
+        _enter(self.coefficients, runs, coefficients)
+
+    def keep(self, runs: Tensor, t: int, coefficients: Triple) -> None:
+        """Enter the state of `runs` at step t, if it was asked for."""
+        if t in self.wanted:
+            _enter(self.snapshots.setdefault(t, self.coefficients.map(torch.zeros_like)), runs, coefficients)
+
+    def trained(self, eta: float, epsilon: float) -> Trained:
+        """The answer; in each snapshot a run that had ended stands at its end."""
+        for t, state in self.snapshots.items():
+            ended = self.steps < t
+            _enter(state, ended, self.coefficients.map(lambda part: part[ended]))  # noqa: B023
+        time = self.steps.to(self.losses.dtype) * eta  # whole numbers times a float would be float32
+        return Trained(self.coefficients, self.steps, time, self.losses, self.losses <= epsilon,
+                       dict(sorted(self.snapshots.items())))
+
+
+def _enter(book: Triple, runs: Tensor, coefficients: Triple) -> None:
+    for kept, new in zip(book.parts, coefficients.parts):
+        kept[runs] = new
+
+
+def runs_in_cache(problem: Problem) -> int:
+    """How many runs to train side by side (at least 1): what they touch in a step should stay in the cache."""
+    start = problem.train.start
+    numbers = (6 * start.queries.numel() + problem.train.cross.numel()) / problem.runs
+    return max(1, int(CACHE / (numbers * start.queries.element_size())))
 
 
 @torch.no_grad()
 def gradient_descent(problem: Problem, *, eta: float, epsilon: float, max_steps: int = 100_000,
-                     snapshot_steps: Iterable[int] = (), progress: Callable[[int], None] | None = None) -> Trained:
+                     snapshot_steps: Iterable[int] = ()) -> Trained:
     """Full-batch gradient descent of every run until L_S <= `epsilon`, or `max_steps` (Section 3).
 
-    The answer equals gradient descent on eq. (1) up to rounding. `progress(step)` is called at each step. `UserError`
-    when a loss is no longer finite.
+    The answer equals gradient descent on eq. (1) up to rounding. `snapshot_steps` are the steps whose states are kept.
+    `UserError` when a loss is no longer finite.
     """
     eta, epsilon, max_steps = positive("eta", eta), positive("epsilon", epsilon), whole("max_steps", max_steps, 0)
-    wanted, snapshots, ledger = set(snapshot_steps), {}, _Ledger(problem, max_steps)
-    active = torch.arange(problem.runs, device=ledger.steps.device)
+    ledger = _Ledger(problem, max_steps, snapshot_steps)
+    together = runs_in_cache(problem)
+    for first in range(0, problem.runs, together):
+        group = slice(first, min(first + together, problem.runs))
+        runs = torch.arange(group.start, group.stop, device=ledger.steps.device)
+        _descend(problem.run(group), runs, eta, epsilon, max_steps, ledger)
+    return ledger.trained(eta, epsilon)
+
+
+def _descend(problem: Problem, runs: Tensor, eta: float, epsilon: float, max_steps: int, ledger: _Ledger) -> None:
+    """Train `problem`, whose runs have the numbers `runs` in the ledger; a run that has ended leaves the batch."""
     descent = Descent(problem)
     for t in range(max_steps + 1):
         loss = descent.evaluate()
-        if t in wanted:
-            ledger.enter(active, descent.coefficients)
-            snapshots[t] = ledger.coefficients.map(torch.clone)
-        if progress is not None:
-            progress(t)
+        ledger.keep(runs, t, descent.coefficients)
         if t == max_steps or not loss.min() > epsilon:  # a NaN compares false
             if not bool(loss.isfinite().all()):
                 raise UserError(f"training diverged at step {t} with eta = {eta:g}; give a smaller --eta")
             done = (loss <= epsilon) | (t == max_steps)
-            ledger.enter(active[done], descent.coefficients.map(lambda part: part[done]))  # noqa: B023
-            ledger.losses[active[done]], ledger.steps[active[done]] = loss[done], t
+            ledger.close(runs[done], t, loss[done], descent.coefficients.map(lambda part: part[done]))  # noqa: B023
             if bool(done.all()):
-                break
-            active = active[~done]
-            descent = Descent(problem.run(active), descent.coefficients.map(lambda part: part[~done]))  # noqa: B023
+                return
+            runs = runs[~done]
+            problem = replace(problem, train=problem.train.run(~done),  # the fresh points have no part in this
+                              w_o_norm_squared=problem.w_o_norm_squared[~done])
+            descent = Descent(problem, descent.coefficients.map(lambda part: part[~done]))  # noqa: B023
             descent.evaluate()
         descent.step(eta)
-    time = ledger.steps.to(ledger.losses.dtype) * eta  # whole numbers times a float would be float32
-    return Trained(ledger.coefficients, ledger.steps, time, ledger.losses, ledger.losses <= epsilon, snapshots)
 
 
 @torch.no_grad()
