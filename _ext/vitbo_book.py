@@ -29,7 +29,7 @@ CACHES_KEPT = 4  # results of the latest sources: switching between two branches
 
 def page_inputs(root: Path) -> list[Path]:
     """Files outside the chapters that decide what a page shows."""
-    library = [p for p in (root / "vitbo_lib").rglob("*.py")]
+    library = list((root / "vitbo_lib").rglob("*.py"))
     results = [p for p in (root / "results").rglob("*") if p.is_file() and not p.name.startswith(".")]
     single = [p for p in (root / "data/mnist/SHA256SUMS", root / "requirements.lock") if p.is_file()]
     return sorted(library + results + single)
@@ -146,8 +146,8 @@ SUBSTITUTED = (
 )
 # Blocks that scroll sideways on a phone must be reachable by keyboard.
 SCROLLING = (
-    (r'<div class="math notranslate nohighlight amsmath"', r'<div class="math notranslate nohighlight amsmath" tabindex="0"'),
-    (r'<div class="math notranslate nohighlight"', r'<div class="math notranslate nohighlight" tabindex="0"'),
+    (r'<div class="math notranslate nohighlight( amsmath)?"',
+     r'<div class="math notranslate nohighlight\1" tabindex="0"'),
     (r"<pre>", r'<pre tabindex="0">'),
     (r'<div class="pst-scrollable-table-container">', r'<div class="pst-scrollable-table-container" tabindex="0">'),
 )

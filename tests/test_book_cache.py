@@ -99,7 +99,8 @@ def test_failing_cell_fails_every_build(project):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["{prf:ref}`thm-that-is-not`", "{numref}`fig-that-is-not`",
-                                   "{glue:text}`not_glued:d`", "{cite}`nobody1900`", "{doc}`chapters/nowhere`", "[words](#nowhere)"])
+                                   "{glue:text}`not_glued:d`", "{cite}`nobody1900`", "{doc}`chapters/nowhere`",
+                                   "[words](#nowhere)"])
 def test_broken_reference_fails_the_build(project, fault):
     (project / "intro.md").write_text(f"# Words\n\nSee {fault}.\n")
     built = build_book(project)

@@ -194,7 +194,8 @@ def test_pages_are_accessible(browser, site, pages, server, theme):
 def test_planted_faults_in_the_browser_are_seen(browser, tmp_path):
     (tmp_path / "page.html").write_text(
         "<!DOCTYPE html><html lang=en><title>t</title><main><h1>t</h1><img src=gone.svg>"
-        "<div style='width:2000px'>w</div><p style='color:#ccc;background:#fff'>pale</p><script>throw Error('planted')</script></main></html>")
+        "<div style='width:2000px'>w</div>"
+        "<p style='color:#ccc;background:#fff'>pale</p><script>throw Error('planted')</script></main></html>")
     with Visit(browser, tmp_path.as_uri(), viewport=PHONE) as visit:
         tab = visit.open(f"{tmp_path.as_uri()}/page.html")
         assert tab.evaluate(OVERFLOW)

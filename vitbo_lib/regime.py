@@ -165,8 +165,9 @@ def _items(*setting) -> int:
 # ----------------------------------------------------------------------------------------------- reading the transition
 
 def transition(rows: pd.DataFrame) -> pd.DataFrame:
-    """The runs that differ by SNR and seed alone."""
-    return rows[(rows["N"] == N) & (rows["epsilon"] == EPSILON) & (rows["w_o_norm"] == 1)].sort_values("ratio")
+    """The runs that differ by SNR and seed alone (without those of the scaling in epsilon, which have fewer seeds)."""
+    same = (rows["N"] == N) & (rows["epsilon"] == EPSILON) & (rows["w_o_norm"] == 1)
+    return rows[same & (rows["snr"] != SCALING_SNR["benign"])].sort_values("ratio")
 
 
 def over_seeds(rows: pd.DataFrame, by: str, value: str) -> pd.DataFrame:
@@ -176,9 +177,9 @@ def over_seeds(rows: pd.DataFrame, by: str, value: str) -> pd.DataFrame:
 
 
 def middle_level(rows: pd.DataFrame) -> float:
-    """Test loss half way between the plateaus, the means at the two ends of `RATIOS`."""
-    means = rows[rows["ratio"] <= max(RATIOS) * 1.001].groupby("ratio")["test_loss"].mean()
-    return float((means.iloc[0] + means.iloc[-1]) / 2)
+    """Test loss half way between the plateaus: the mean at the smallest ratio, and the smallest mean."""
+    means = rows.groupby("ratio")["test_loss"].mean()
+    return float((means.iloc[0] + means.min()) / 2)
 
 
 def crossings(rows: pd.DataFrame, level: float, value: str = "test_loss") -> list[float]:

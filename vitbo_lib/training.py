@@ -9,7 +9,10 @@ all from old values. It equals a step of gradient descent on eq. (1), which `ful
 """
 
 import math
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -21,6 +24,7 @@ from vitbo_lib.span import Problem, Triple
 from vitbo_lib.transformer import Weights, attention, gradients, token_gradients
 
 CACHE = 2**22  # bytes
+WORTH_SHARING = 2e7  # multiplications in a product, below which two threads cost more than they save
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class _Ledger:
         self.coefficients = problem.train.start.map(torch.zeros_like)
         self.losses = torch.zeros_like(problem.w_o_norm_squared)
         self.steps = torch.full((problem.runs,), max_steps, device=self.losses.device)
-        self.wanted, self.snapshots = set(snapshot_steps), {}
+        self.wanted, self.snapshots, self.lock = set(snapshot_steps), {}, threading.Lock()
 
     def close(self, runs: Tensor, t: int, losses: Tensor, coefficients: Triple) -> None:
         """Enter the end of `runs`."""
@@ -92,7 +96,9 @@ class _Ledger:
     def keep(self, runs: Tensor, t: int, coefficients: Triple) -> None:
         """Enter the state of `runs` at step t, if it was asked for."""
         if t in self.wanted:
-            _enter(self.snapshots.setdefault(t, self.coefficients.map(torch.zeros_like)), runs, coefficients)
+            with self.lock:
+                state = self.snapshots.setdefault(t, self.coefficients.map(torch.zeros_like))
+            _enter(state, runs, coefficients)
 
     def trained(self, eta: float, epsilon: float) -> Trained:
         """The answer; in each snapshot a run that had ended stands at its end."""
@@ -126,14 +132,36 @@ def gradient_descent(problem: Problem, *, eta: float, epsilon: float, max_steps:
     """
     eta, epsilon, max_steps = positive("eta", eta), positive("epsilon", epsilon), whole("max_steps", max_steps, 0)
     ledger = _Ledger(problem, max_steps, snapshot_steps)
+    numbers = torch.arange(problem.runs, device=ledger.steps.device)
+
+    def train(group: slice) -> None:
+        _descend(problem.run(group), numbers[group], eta, epsilon, max_steps, ledger)
+
     together = runs_in_cache(problem)
-    for first in range(0, problem.runs, together):
-        group = slice(first, min(first + together, problem.runs))
-        runs = torch.arange(group.start, group.stop, device=ledger.steps.device)
-        _descend(problem.run(group), runs, eta, epsilon, max_steps, ledger)
+    groups = [slice(first, min(first + together, problem.runs)) for first in range(0, problem.runs, together)]
+    with _threads_for(groups, problem) as at_once:
+        if at_once == 1:
+            list(map(train, groups))
+        else:
+            with ThreadPoolExecutor(at_once) as pool:
+                list(pool.map(train, groups))  # a list, so that an error in one group is raised here
     return ledger.trained(eta, epsilon)
 
 
+@contextmanager
+def _threads_for(groups: list[slice], problem: Problem) -> Iterator[int]:
+    """How many groups to train at once: one for each thread of torch; a single group has all of them, if it is large."""
+    threads, start = torch.get_num_threads(), problem.train.start.queries
+    at_once = min(threads, len(groups)) if start.device.type == "cpu" else 1
+    multiplications = start.numel() * start.shape[1]
+    torch.set_num_threads(threads if at_once == 1 and multiplications > WORTH_SHARING else 1)
+    try:
+        yield at_once
+    finally:
+        torch.set_num_threads(threads)
+
+
+@torch.no_grad()  # holds for one thread only
 def _descend(problem: Problem, runs: Tensor, eta: float, epsilon: float, max_steps: int, ledger: _Ledger) -> None:
     """Train `problem`, whose runs have the numbers `runs` in the ledger; a run that has ended leaves the batch."""
     descent = Descent(problem)

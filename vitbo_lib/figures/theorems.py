@@ -43,7 +43,7 @@ def trajectories(regime: pd.DataFrame, lab: pd.DataFrame) -> Figure:
             ax.set(xscale="log")
             if column == 0:
                 ax.set_ylabel(name)
-                ax.legend(loc="center left")
+                ax.legend(loc="center left" if name == "loss" else "upper left")
         axes[0, column].set_title(title, fontsize=style.FONT_SIZE, loc="left")
         _guessing(axes[0, column], table.loc[table["progress"] > 0, "progress"].min())
     axes[0, 0].set_ylim(0, 0.85)
@@ -110,7 +110,8 @@ def transition(rows: pd.DataFrame, boundary: float = 2.0) -> Figure:
     """
     rows = rows[rows["ratio"] < 25]
     fig, (above, below) = style.subplots(2, 1, height=6.0)
-    for ax, value, role, label in ((above, "test_loss", "test", "test loss"), (above, "test_error", "noise", "test error"),
+    for ax, value, role, label in ((above, "test_loss", "test", "test loss"),
+                                   (above, "test_error", "noise", "test error"),
                                    (below, "attention_signal", "signal", "attention on signal")):
         found = over_seeds(rows, "ratio", value)
         ax.plot(found["ratio"], found["mean"], **style.look(role, marker=True), markersize=4, label=label)
