@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitbo_lib import mnist_experiment, phase_diagram
+from vitbo_lib import mnist_experiment, phase_diagram, regime
 from vitbo_lib.errors import UserError
 from vitbo_lib.sweep import Outcome
 
@@ -38,6 +38,8 @@ def _figure_2(folder: Path, workers: int, profile: str) -> Outcome:
 
 
 TABLES = {stored.name: stored for stored in (
+    Stored("theorems_regime", "Theorems 4.1 and 4.2 in their own regime", regime.run),
+    Stored("theorems_lab", "the examples of Appendix A, both readings of w_O", regime.run_lab),
     Stored("figure_1_undivided", "Figure 1, w_O not divided by 16", _figure_1("undivided")),
     Stored("figure_1_divided", "Figure 1, w_O divided by 16", _figure_1("divided")),
     Stored("figure_2_first_look", "digits at N = 3000, SNR 0.2 and 2.0", _figure_2),

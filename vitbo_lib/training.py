@@ -150,7 +150,7 @@ def gradient_descent(problem: Problem, *, eta: float, epsilon: float, max_steps:
 
 @contextmanager
 def _threads_for(groups: list[slice], problem: Problem) -> Iterator[int]:
-    """How many groups to train at once: one for each thread of torch; a single group has all of them, if it is large."""
+    """How many groups to train at once: one for each thread of torch; a single large group has all of them."""
     threads, start = torch.get_num_threads(), problem.train.start.queries
     at_once = min(threads, len(groups)) if start.device.type == "cpu" else 1
     multiplications = start.numel() * start.shape[1]

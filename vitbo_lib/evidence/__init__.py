@@ -1,1 +1,1 @@
-"""What is measured for each claim, one module a part of the book: setting, theory, theorems, experiments."""
+"""What is measured for each claim, one module a part of the book: setting, theory, regime, experiments."""

@@ -76,7 +76,7 @@ def length(side: str) -> Evidence:
                        f"T = {format_interval(scaled, 3 if side == 'benign' else 4)} × {unit}", scaled)
 
 
-def test_exponent() -> Evidence:
+def loss_exponent() -> Evidence:
     """The power of epsilon in the benign test loss, (2M - 1) / M^2 = 3/4 at M = 2."""
     slope, predicted = regime.loss_trend(regime.load()), (2 * regime.M - 1) / regime.M**2
     return Evidence.of(HOLDS if _near(slope, predicted) else DIFFERS,
@@ -221,7 +221,7 @@ CLAIMS = (
     *_of_a_theorem("benign", "4.1", BENIGN, "small"),
     _claim("thm-4.1-test", "The test loss is $o(1)$", "Theorem 4.1", BENIGN, vanishing_test_loss, LIMIT,
            quantity="power of ε", tolerance="the interval lies above 0; a trend over three decades is no limit"),
-    _claim("test-exponent", "It falls like $\\epsilon^{(2M-1)/M^2}$", "ours", BENIGN, test_exponent, HOLDS,
+    _claim("test-exponent", "It falls like $\\epsilon^{(2M-1)/M^2}$", "ours", BENIGN, loss_exponent, HOLDS,
            kind="scaling", quantity="log-log slope of the test loss over ε", tolerance=f"{EXPONENT}, as for T"),
     _claim("thm-4.1-omega", "$N \\cdot \\SNR^2 = \\Omega(1)$ suffices", "Theorem 4.1", BENIGN, needed_ratio, CONSTANT,
            quantity="N SNR² at the middle of the two plateaus", tolerance="the proof's constant"),
