@@ -5,7 +5,7 @@ import functools
 
 import sympy as sp
 
-from vitbo_lib import mnist, mnist_experiment, phase_diagram, stages, symbolic, theory
+from vitbo_lib import mnist, mnist_experiment, phase_diagram, regime, stages, symbolic, theory
 from vitbo_lib.evidence import experiments
 
 
@@ -88,7 +88,44 @@ def _figure_1(reading):
     }
 
 
+def stored(**columns):
+    """The table of the theorems' regime with columns changed."""
+    return replaced(regime, "load", lambda original: lambda: original().assign(**columns))
+
+
+def lab(**columns):
+    """The table of the examples of Appendix A with columns changed."""
+    return replaced(regime, "load_lab", lambda original: lambda: original().assign(**columns))
+
+
+def half_and_half(rows):
+    """A test loss that depends on the seed."""
+    return 0.7 * (rows["seed"] % 2)
+
+
 FAULTS = {
+    "thm-4.1-train": stored(train_loss=lambda rows: 2 * rows["train_loss"]),
+    "thm-4.1-time": stored(time=lambda rows: rows["time"] * rows["N"]),
+    "C52": stored(time=lambda rows: rows["time"] * rows["epsilon"] ** 0.2),
+    "C53": stored(time=lambda rows: rows["time"] * rows["N"]),
+    "thm-4.1-probability": stored(test_loss=half_and_half),
+    "thm-4.1-test": stored(test_loss=0.3),
+    "test-exponent": stored(test_loss=lambda rows: rows["epsilon"]),
+    "thm-4.1-omega": stored(ratio=lambda rows: 1000 * rows["ratio"]),
+    "C60": stored(fresh_attention=0.2),
+    "C63": stored(fresh_noise_largest=1.1),
+    "thm-4.2-train": stored(train_loss=lambda rows: 2 * rows["train_loss"]),
+    "thm-4.2-time": stored(time=lambda rows: rows["time"] / rows["N"]),
+    "C54-epsilon": stored(time=lambda rows: rows["time"] * rows["epsilon"] ** 0.2),
+    "C54": stored(time=lambda rows: rows["time"] / rows["N"]),
+    "thm-4.2-probability": stored(test_loss=half_and_half),
+    "thm-4.2-test": stored(test_loss=0.05),
+    "harmful-error": stored(test_error=0.5),
+    "harmful-error-small": stored(test_error=lambda rows: rows["test_loss"]),
+    "jump-attention": stored(ratio=lambda rows: 2 * rows["ratio"]),
+    "jump-loss": stored(ratio=lambda rows: 10 * rows["ratio"]),
+    **{f"C55-{reading}": lab(test_loss=0.5) for reading in regime.LAB_READINGS},
+    **{f"C56-{reading}": lab(test_loss=0.05) for reading in regime.LAB_READINGS},
     "cond-4.1-met": replaced(theory, "smallest_configuration", half_of_d_h),
     "C83": with_argument("window_8", lower=-1),
     "C25": unproved("initial_logits"),
