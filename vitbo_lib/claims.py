@@ -119,13 +119,16 @@ def badge(verdict: str) -> str:
 
 
 def as_table(records: Sequence[Record], with_chapter: bool = False) -> str:
-    """The records as a table in MyST: identifier, statement and where, what was found, verdict."""
-    lines = [["", "statement", "found", "verdict"], ["---"] * 4]
+    """The records as a table in MyST: verdict and identifier, statement and where, what was found.
+
+    The verdict comes first, so that it is seen on a phone, where tables scroll sideways.
+    """
+    lines = [["verdict", "statement", "found"], ["---"] * 3]
     for record in records:
         claim = record.claim
         name = f"[{claim.id}]({claim.chapter}.md)" if with_chapter else f"`{claim.id}`"
-        lines.append([name, f"{claim.statement} *({claim.where})*", record.evidence.finding,
-                      badge(record.evidence.verdict)])
+        lines.append([f"{badge(record.evidence.verdict)} {name}", f"{claim.statement} *({claim.where})*",
+                      record.evidence.finding])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

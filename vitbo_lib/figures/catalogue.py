@@ -5,9 +5,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from vitbo_lib import phase_diagram, store, theory
+from vitbo_lib import mnist_experiment, phase_diagram, regime, stages, store, theory
 from vitbo_lib.errors import UserError
-from vitbo_lib.figures import phase, style
+from vitbo_lib.figures import mnist, phase, style, theorems
 from vitbo_lib.figures import theory as theory_figures
 
 
@@ -25,11 +25,15 @@ def _phase_maps() -> Figure:
 FIGURES: dict[str, Callable[[], Figure]] = {
     "condition_margins": lambda: theory_figures.condition_margins(
         {name: theory.condition_4_1(p) for name, p in theory.paper_experiments().items()}),
+    "training_times": lambda: theorems.training_times(regime.load()),
+    "loss_over_epsilon": lambda: theorems.loss_over_epsilon(regime.epsilon_runs(regime.load())),
+    "transition": lambda: theorems.transition(regime.transition(regime.load()), stages.predicted_boundary(1.0)),
     "phase_maps": _phase_maps,
     "phase_cut_off": lambda: phase.cut_off_maps(_phase_tables()),
     "phase_test_loss": lambda: phase.slices(_phase_tables()),
     "phase_test_error": lambda: phase.slices(_phase_tables(), "test_error", "test error"),
     "two_initialisations": lambda: phase.two_initialisations(_phase_tables()),
+    "digits": lambda: mnist.two_cells(store.load(mnist_experiment.PATH, mnist_experiment.COMMAND)[0]),
 }
 
 
