@@ -151,14 +151,14 @@ def test_divergence_is_a_user_error():
     broken = problem()
     broken.train.start.values[2] = torch.nan
     for epsilon in (0.1, 5.0):
-        with pytest.raises(UserError, match="diverged at step 0"):
+        with pytest.raises(UserError, match="nan before the first step"):
             gradient_descent(broken, eta=0.05, epsilon=epsilon)
 
 
 def test_full_divergence_is_a_user_error():
     one = sample_full(SETTING, 0)
     bad = DataSet(one.train.signals, one.train.noise * math.inf, one.train.labels)
-    with pytest.raises(UserError, match="diverged at step 0"):
+    with pytest.raises(UserError, match="nan before the first step"):
         full_gradient_descent(bad, one.weights, eta=0.05, epsilon=0.1)
 
 

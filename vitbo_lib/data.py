@@ -10,6 +10,7 @@ import torch
 from vitbo_lib.errors import UserError
 
 LARGEST_DIMENSION = 1e21  # beyond it, differences such as d - 2 - n lose their meaning even as ratios
+LARGEST_LENGTH = 1e30  # of a signal or of noise; products of four, times d, are far from overflow in float64
 
 
 def whole(name: str, value, least: int = 1, most: float = LARGEST_DIMENSION) -> int:
@@ -18,19 +19,32 @@ def whole(name: str, value, least: int = 1, most: float = LARGEST_DIMENSION) -> 
     >>> whole("d", 1e16)
     10000000000000000
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value != int(value):
+    if not _finite(value) or value != int(value):
         raise UserError(f"{name} = {value} is not possible; give a whole number, at least {least}")
     if not least <= value <= most:
-        raise UserError(f"{name} = {int(value)} is not possible; give a whole number from {least} to {most:g}")
+        shown = int(value) if abs(value) < LARGEST_DIMENSION else f"{float(value):g}"
+        raise UserError(f"{name} = {shown} is not possible; give a whole number from {least} to {most:g}")
     return int(value)
 
 
-def positive(name: str, value, *, zero: bool = False) -> float:
-    """`value` as a float, if it is finite and above 0 (or 0, where `zero`); a UserError that names it otherwise."""
-    low_enough = isinstance(value, Real) and math.isfinite(value) and (value > 0 or (zero and value == 0))
-    if isinstance(value, bool) or not low_enough:
+def positive(name: str, value, *, zero: bool = False, most: float = math.inf) -> float:
+    """`value` as a float, if it is finite and above 0 (or 0, where `zero`); a UserError that names it otherwise.
+
+    With `most`, numbers above it or below its inverse are refused too: they would overflow later.
+    """
+    if not _finite(value) or not (value > 0 or (zero and value == 0)):
         raise UserError(f"{name} = {value} is not possible; give a finite number {'at least' if zero else 'above'} 0")
+    if value and not 1 / most <= value <= most:
+        raise UserError(f"{name} = {value:g} is not possible; give a number from {1 / most:g} to {most:g}")
     return float(value)
+
+
+def _finite(value) -> bool:
+    """Whether `value` is a real number (no truth value) that a float can hold."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond 1e308
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +70,8 @@ class SignalNoise:
 
     def __post_init__(self):
         checked = {"n_tokens": whole("M", self.n_tokens, 1, 10_000), "d": whole("d", self.d, 3)}
-        checked |= {name: positive(name, getattr(self, name)) for name in ("signal_norm", "sigma_p", "sigma_p_tilde")}
+        checked |= {name: positive(name, getattr(self, name), most=LARGEST_LENGTH)
+                    for name in ("signal_norm", "sigma_p", "sigma_p_tilde")}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 

@@ -13,9 +13,10 @@ from scipy.integrate import solve_ivp
 from vitbo_lib.data import positive, whole
 from vitbo_lib.errors import UserError
 from vitbo_lib.span import Problem, Triple
-from vitbo_lib.training import Descent, Trained
+from vitbo_lib.training import MOST_STEPS, Descent, Trained, not_finite
 
 FIRST_SNAPSHOT = 1e-4  # of the final time
+SMALLEST = math.ulp(0.0)  # the smallest float above 0
 
 
 @torch.no_grad()
@@ -27,7 +28,7 @@ def gradient_flow(problem: Problem, *, epsilon: float, max_evaluations: int = 10
     `snapshots` = n keeps n states, at times that are even on a logarithmic scale from 1e-4 of the final time; their
     keys are 1 to n. `UserError` when `max_evaluations` of the gradient do not suffice.
     """
-    epsilon, max_evaluations = positive("epsilon", epsilon), whole("max_steps", max_evaluations)
+    epsilon, max_evaluations = positive("epsilon", epsilon), whole("max_steps", max_evaluations, 1, MOST_STEPS)
     runs = [_Flow(problem.run([r]), max_evaluations, tolerance).until(epsilon, snapshots) for r in range(problem.runs)]
     ends, times, losses, ways = zip(*runs)
     like = problem.w_o_norm_squared
@@ -48,6 +49,7 @@ class _Flow:
         self.descent = Descent(problem)
         self.tolerance, self.left, self.allowed = tolerance, max_evaluations, max_evaluations
         self.error_scale = self._error_scale(problem)
+        self.started = False
 
     def to_vector(self, triple: Triple) -> np.ndarray:
         return torch.cat([part.flatten() for part in triple.parts]).numpy(force=True).astype(float)
@@ -64,7 +66,12 @@ class _Flow:
             raise UserError(f"gradient flow needs more than {self.allowed} evaluations; raise --max-steps or --epsilon")
         for kept, new in zip(self.descent.coefficients.parts, self.to_triple(vector).parts):
             kept.copy_(new)
-        return float(self.descent.evaluate())
+        loss = float(self.descent.evaluate())
+        if not math.isfinite(loss):
+            raise not_finite(loss, self.descent.cross.dtype, "on the flow's way: its numbers overflow; give smaller "
+                             "signals, noise or initial weights" if self.started else "")
+        self.started = True
+        return loss
 
     def velocity(self, _, vector: np.ndarray) -> np.ndarray:
         self.loss(vector)
@@ -78,7 +85,7 @@ class _Flow:
         origin = np.zeros(len(self.error_scale))
 
         def to_target(_, vector):
-            return math.log(self.loss(vector) / epsilon)
+            return math.log(self.loss(vector) / epsilon or SMALLEST)  # a loss may round to 0
 
         to_target.terminal, to_target.direction = True, -1
         if to_target(0.0, origin) <= 0:
@@ -96,8 +103,9 @@ class _Flow:
         return self.to_triple(end), float(time), self.loss(end), way
 
     def _solve(self, origin: np.ndarray, until: float, **options):
-        return solve_ivp(self.velocity, (0.0, until), origin, method="RK45", rtol=self.tolerance,
-                         atol=self.error_scale, **options)
+        with np.errstate(all="ignore"):  # a loss that is not finite is reported by `loss`, in words
+            return solve_ivp(self.velocity, (0.0, until), origin, method="RK45", rtol=self.tolerance,
+                             atol=self.error_scale, **options)
 
     def _error_scale(self, problem: Problem) -> np.ndarray:
         """Error allowed in each coefficient, so that logits and scalarized values are off by about `tolerance`.

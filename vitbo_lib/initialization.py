@@ -10,6 +10,7 @@ from vitbo_lib.data import positive
 from vitbo_lib.errors import UserError
 from vitbo_lib.transformer import Weights
 
+LARGEST_SCALE = 1e100  # of weights: their products with tokens of any law are far from overflow in float64
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianInit:
@@ -25,7 +26,7 @@ class GaussianInit:
 
     def __post_init__(self):
         for name, zero in (("sigma_h", True), ("sigma_v", True), ("w_o_norm", False)):
-            object.__setattr__(self, name, positive(name, getattr(self, name), zero=zero))
+            object.__setattr__(self, name, positive(name, getattr(self, name), zero=zero, most=LARGEST_SCALE))
 
     def entries(self, shape: tuple[int, int], name: str, rng: np.random.Generator) -> np.ndarray:
         """A weight matrix of this law; `name` is w_q, w_k or w_v."""
@@ -58,9 +59,9 @@ class TorchInit:
             raise UserError("w_o_scale and w_o_norm both fix the size of w_O; give one of them")
         w_o_scale = self.scale if self.w_o_scale is None else self.w_o_scale
         for name, value in (("scale", self.scale), ("w_o_scale", w_o_scale)):
-            object.__setattr__(self, name, positive(name, value))
+            object.__setattr__(self, name, positive(name, value, most=LARGEST_SCALE))
         if self.w_o_norm is not None:
-            object.__setattr__(self, "w_o_norm", positive("w_o_norm", self.w_o_norm))
+            object.__setattr__(self, "w_o_norm", positive("w_o_norm", self.w_o_norm, most=LARGEST_SCALE))
 
     def entries(self, shape: tuple[int, int], name: str, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
         """A weight matrix of this law (`name` makes no difference)."""

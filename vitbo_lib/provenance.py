@@ -15,10 +15,13 @@ from pathlib import Path
 from vitbo_lib.errors import UserError
 
 LIBRARY = Path(__file__).resolve().parent
-NOT_COMPUTING = ("figures", "figures.py", "cli", "cli.py")  # a change there cannot change a number in a table
+NOT_COMPUTING = ("figures", "figures.py", "cli", "cli.py", "commands.py")  # they change no number in a table
 PACKAGES = ("numpy", "scipy", "torch")
 ENTRIES = ("table", "key", "columns", "parameters", "seeds", "command", "wall_seconds", "complete", "rows",
            "fingerprint", "packages", "machine", "date", "earlier")
+# what JSON gives for them; the others are text
+KINDS = {"key": list, "columns": list, "parameters": dict, "seeds": list, "wall_seconds": (int, float),
+         "complete": bool, "rows": (int, type(None)), "packages": dict, "machine": dict, "earlier": list}
 
 
 @functools.cache
@@ -84,14 +87,15 @@ def read(table: Path) -> dict:
     beside, reason = table.with_suffix(".json"), "not a complete JSON object"
     try:
         found = json.loads(beside.read_text(encoding="utf8"))
-        if isinstance(found, dict) and set(ENTRIES) <= set(found):
+        if isinstance(found, dict) and all(name in found and isinstance(found[name], KINDS.get(name, str))
+                                           for name in ENTRIES):
             return found
     except OSError as error:
         reason = error.strerror
     except ValueError:
         pass
     raise UserError(f"{table} has rows, but what they are is unknown: cannot read {beside} ({reason}); put that file "
-                    "back, choose another table, or start over (fresh)")
+                    "back, choose another table, or delete it to start over")
 
 
 def write(path: Path, data: bytes) -> None:

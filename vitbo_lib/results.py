@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitbo_lib import mnist_experiment, phase_diagram, regime
+from vitbo_lib import draw_check, mnist_experiment, phase_diagram, regime
+from vitbo_lib.data import whole
 from vitbo_lib.errors import UserError
 from vitbo_lib.sweep import Outcome
 
 PROFILES = ("smoke", "lab", "paper")
 RESULTS = phase_diagram.RESULTS
+MOST_WORKERS = 1000
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ def _figure_2(folder: Path, workers: int, profile: str) -> Outcome:
 
 
 TABLES = {stored.name: stored for stored in (
+    Stored("draw_in_law", "runs with all coordinates and runs drawn directly", draw_check.run),
     Stored("theorems_regime", "Theorems 4.1 and 4.2 in their own regime", regime.run),
     Stored("theorems_lab", "the examples of Appendix A, both readings of w_O", regime.run_lab),
     Stored("figure_1_undivided", "Figure 1, w_O not divided by 16", _figure_1("undivided")),
@@ -50,13 +53,15 @@ def compute_tables(profile: str = "lab", only: Sequence[str] | None = None, fold
                    workers: int = 2, say: Callable[[str], None] = print) -> None:
     """Compute, or continue, the tables `only` (None: all) into `folder`; `say` gets a line for each.
 
-    `UserError` for an unknown profile or table, and for a folder that cannot be written.
+    `UserError` for an unknown profile or table, an impossible number of `workers`, and for a folder that cannot be
+    written.
     """
     if profile not in PROFILES:
         raise UserError(f"no profile {profile!r}; choose one of {', '.join(PROFILES)}")
     unknown = [name for name in only or () if name not in TABLES]
     if unknown:
         raise UserError(f"no table {unknown[0]!r}; choose among {', '.join(TABLES)}")
+    workers = whole("workers", workers, 1, MOST_WORKERS)
     folder = Path(folder) if folder else RESULTS if profile == "lab" else RESULTS.with_name(f"results-{profile}")
     for name in only or TABLES:
         began = time.monotonic()

@@ -1,6 +1,7 @@
 """One setting, many seeds, one table: draw, train, observe."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from vitbo_lib.observables import View, observe, summary
 from vitbo_lib.seeds import stream
 from vitbo_lib.span import Problem, concatenate, reduce
 from vitbo_lib.theory import Parameters
-from vitbo_lib.training import Trained, full_gradient_descent, gradient_descent
+from vitbo_lib.training import MOST_STEPS, Trained, full_gradient_descent, gradient_descent
 from vitbo_lib.transformer import Weights, attention, outputs, project
 
 ENGINES = ("drawn", "reduced", "full")
@@ -27,6 +28,8 @@ METHODS = ("gd", "flow")
 OBSERVABLES = ("steps", "time", "train_loss", "test_loss", "test_error", "attention_signal", "attention_xi2",
                "v_signal", "v_xi2", "seconds")
 MEMORY = 2**30  # bytes that one batch of runs may take
+MOST_SEEDS = 10**6
+LARGEST_OBSERVED = 1e150  # beyond it a variance over seeds overflows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,8 @@ class Setting:
         checked = {"n_samples": whole("N", self.n_samples), "d_h": whole("d_h", self.d_h),
                    "d_v": self.d_h if self.d_v is None else whole("d_v", self.d_v),
                    "eta": positive("eta", self.eta), "epsilon": positive("epsilon", self.epsilon),
-                   "max_steps": whole("max_steps", self.max_steps), "n_test": whole("n_test", self.n_test, 1, 10**6)}
+                   "max_steps": whole("max_steps", self.max_steps, 1, MOST_STEPS),
+                   "n_test": whole("n_test", self.n_test, 1, 10**6)}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -114,20 +118,32 @@ def _check(engine: str, method: str, setting: Setting, seeds: Sequence[int]) -> 
     for name, value, known in (("engine", engine, ENGINES), ("method", method, METHODS)):
         if value not in known:
             raise UserError(f"no {name} {value!r}; choose one of {', '.join(known)}")
-    if not len(seeds):
-        raise UserError("no seeds; give at least one")
+    if not 1 <= len(seeds) <= MOST_SEEDS:
+        raise UserError(f"{len(seeds) or 'no'} seeds; give from 1 to {MOST_SEEDS:g}")
     if engine == "full" and method == "flow":
         raise UserError("the full engine has no flow; use --method gd, or --engine reduced")
     if engine == "drawn" and not isinstance(setting.init, GaussianInit):
         raise UserError("the direct draw needs Gaussian weights; use --engine reduced, or --init gaussian")
+    needed, there = bytes_of_a_run(setting, engine), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        remedy = "--M or --n-test" if engine == "drawn" else "--M, --n-test or --d, or use --engine drawn"
+        raise UserError(f"one run needs about {needed / 1e9:.3g} GB of memory, this machine has {there / 1e9:.3g} GB; "
+                        f"give a smaller --N, {remedy}")
+
+
+def bytes_of_a_run(setting: Setting, engine: str = "drawn") -> float:
+    """Roughly the memory that one run takes, in float64."""
+    tokens, fresh = (size * setting.law.n_tokens for size in (setting.n_samples, setting.n_test))
+    hidden = min(setting.d_h, 2 * min(tokens, setting.law.d))
+    numbers = tokens * (6 * hidden + tokens) + fresh * (4 * hidden + tokens + 3 * setting.law.n_tokens)
+    if engine != "drawn":  # tokens and weights in full
+        numbers += setting.law.d * (2 * (tokens + fresh) + 2 * setting.d_h + setting.d_v)
+    return 8.0 * numbers
 
 
 def runs_per_batch(setting: Setting) -> int:
     """How many runs fit into `MEMORY` at once (at least 1)."""
-    tokens, fresh = (size * setting.law.n_tokens for size in (setting.n_samples, setting.n_test))
-    hidden = min(setting.d_h, 2 * min(tokens, setting.law.d))
-    numbers = tokens * (6 * hidden + tokens) + fresh * (4 * hidden + tokens + 3 * setting.law.n_tokens)
-    return max(1, int(MEMORY / (8 * numbers)))
+    return max(1, int(MEMORY / bytes_of_a_run(setting)))
 
 
 def simulate(setting: Setting, seeds: Sequence[int], engine: str = "drawn", method: str = "gd",
@@ -154,11 +170,23 @@ def simulate(setting: Setting, seeds: Sequence[int], engine: str = "drawn", meth
         trained, observed = _one_batch(setting, batch, engine, method, dtype, device)
         columns = {"seed": batch, "steps": trained.steps, "time": trained.time} | observed
         columns |= {"seconds": (time.perf_counter() - began) / len(batch), "reached": trained.reached}
-        tables.append(pd.DataFrame({name: part.tolist() if torch.is_tensor(part) else part
-                                    for name, part in columns.items()}))
+        columns = {name: part.tolist() if torch.is_tensor(part) else part for name, part in columns.items()}
+        _check_observed(columns, setting, dtype)
+        tables.append(pd.DataFrame(columns))
         if progress is not None:
             progress(len(batch))
     return pd.concat(tables, ignore_index=True)
+
+
+def _check_observed(columns: dict, setting: Setting, dtype: torch.dtype) -> None:
+    """Refuse what cannot be averaged over seeds; only xi_2, where M = 1, may have no number."""
+    for name in OBSERVABLES[1:-1]:
+        missing = setting.law.n_tokens == 1 and name.endswith("xi2")
+        wrong = [value for value in columns[name] if not abs(value) <= LARGEST_OBSERVED]
+        if wrong and not missing:
+            raise UserError(f"{name} = {wrong[0]:g} after training: its numbers overflow "
+                            f"{str(dtype).removeprefix('torch.')}; give a smaller --eta, smaller signals, noise or "
+                            "initial weights")
 
 
 def _one_batch(setting: Setting, seeds: Sequence[int], engine: str, method: str, dtype: torch.dtype,

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from vitbo_lib.data import DataSet, token_rows
+from vitbo_lib.errors import UserError
 from vitbo_lib.transformer import Weights
 
 
@@ -186,11 +187,36 @@ def reduce(train: DataSet, test: DataSet, weights: Weights) -> Problem:
     >>> problem.train.start.queries.shape  # 12 tokens, 10 of them distinct; h = 2 * 10
     torch.Size([1, 12, 20])
     """
+    _check_shapes(train, test, weights)
     return assemble(look(train, weights), look(test, weights, train), weights.w_o @ weights.w_o)
 
 
+def _check_shapes(train: DataSet, test: DataSet, weights: Weights) -> None:
+    """`UserError` unless tokens and weights are of one d, both sets have M tokens, and W_Q, W_K and W_V, w_O agree."""
+    for name, data in (("training", train), ("test", test)):
+        if data.noise.ndim != 3 or data.labels.shape != data.noise.shape[:1] or not len(data.labels):
+            raise UserError(f"{name} noise of shape {tuple(data.noise.shape)} and labels of shape "
+                            f"{tuple(data.labels.shape)} are no samples; give (N, M - 1, d) and (N,), N at least 1")
+        if not data.labels.is_meta and not bool((data.labels.abs() == 1).all()):  # a meta tensor has no numbers
+            raise UserError(f"{name} labels are not all +1 or -1; give one of these for each sample")
+    shapes = [tuple(part.shape) for part in (weights.w_q, weights.w_k, weights.w_v, weights.w_o)]
+    d, d_h, d_v = train.noise.shape[2], weights.w_q.shape[-1], weights.w_o.shape[-1]
+    if shapes != [(d, d_h), (d, d_h), (d, d_v), (d_v,)]:
+        raise UserError(f"weights of shapes {', '.join(map(str, shapes))} do not fit tokens of dimension {d}; give "
+                        "W_Q, W_K (d, d_h), W_V (d, d_v) and w_O (d_v,)")
+    if test.noise.shape[1:] != train.noise.shape[1:]:
+        raise UserError(f"test noise of shape {tuple(test.noise.shape)} does not fit training noise of shape "
+                        f"{tuple(train.noise.shape)}; give the same M and d")
+
+
 def concatenate(problems: list[Problem]) -> Problem:
-    """Several problems of the same shapes as one of R runs."""
+    """Several problems of the same shapes as one of R runs; `UserError` for none, or for different shapes."""
+    shapes = {tuple(None if part is None else part.shape[1:] for points in (p.train, p.test)
+                    for part in (*points.start.parts, points.cross, points.labels, points.outside_logits))
+              for p in problems}
+    if len(shapes) != 1:
+        raise UserError(f"{len(problems)} problems of {len(shapes)} different shapes cannot be joined; give at least "
+                        "one, all with the same N, M, number of fresh points and hidden basis")
 
     def join(parts):
         return None if parts[0] is None else torch.cat(parts)

@@ -215,7 +215,7 @@ class Table:
             found = self._checked_provenance()
             if found["fingerprint"] != (now := provenance.library_fingerprint()):
                 _report(f"{self.path}: its rows are of another library version ({found['fingerprint']}, now {now}) "
-                        "and are kept; start over (fresh) if the change touches their numbers")
+                        "and are kept; delete it to start over if the change touches their numbers")
             if content.damaged:
                 self._report_damage(content.damaged)
                 provenance.write(self.path, _line([*self.names, CHECK]) + b"".join(content.lines))
@@ -340,7 +340,7 @@ class Table:
         if found["parameters"] != self.parameters:
             other = provenance.difference(found["parameters"], self.parameters)
             raise UserError(f"{self.path} was made with other parameters ({other}); choose another file, delete this "
-                            "one, or start over (fresh)")
+                            "one, or delete it to start over")
         return found
 
     def _update_provenance(self, changes: dict, rows_follow: bool = False) -> None:

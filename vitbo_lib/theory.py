@@ -7,6 +7,7 @@ How long training takes, and where the two phases meet, is in `vitbo_lib.stages`
 
 import dataclasses
 import math
+import sys
 from dataclasses import dataclass, field
 from numbers import Real
 
@@ -27,7 +28,7 @@ def _checked(name: str, value):
     """The value, once it is sure that it can stand for `name`."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise UserError(f"{name} = {value!r} is not a number; give one, or leave it out")
-    if not math.isfinite(value):
+    if (isinstance(value, int) and abs(value) > sys.float_info.max) or not math.isfinite(value):
         raise UserError(f"{name} = {value} is not finite; give a finite number, or leave it out")
     if name in WHOLE:
         if value != int(value) or value < WHOLE[name]:
@@ -284,6 +285,9 @@ def smallest_configuration(N: int, M: int, snr: float, epsilon: float, delta: fl
     log_factor = base.lg**c.tilde_exponent
     d_h = _ceil(c.d_h * max(snr**4, snr**-4) * N**2 / epsilon**2 * log_factor)
     d = max(3, _ceil(c.d * N**2 * d_h / epsilon**2 * log_factor))
+    if d > LARGEST or d_h > LARGEST:
+        raise UserError(f"the smallest d is {float(d):.3g}, beyond {LARGEST:g}; give a larger epsilon, a smaller N, or "
+                        "an SNR nearer to 1")
     sigma_p = signal_norm / (snr * math.sqrt(d))
     p = dataclasses.replace(base, d=d, d_h=d_h, sigma_p=sigma_p, sigma_p_tilde=5 * math.sqrt(M) * sigma_p,
                             w_o_norm=math.sqrt(c.w_o_low * c.w_o_high))

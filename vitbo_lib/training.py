@@ -8,7 +8,6 @@ loss at logits and at scalarized values (`token_gradients`), one step is
 all from old values. It equals a step of gradient descent on eq. (1), which `full_gradient_descent` takes.
 """
 
-import math
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from vitbo_lib.span import Problem, Triple
 from vitbo_lib.transformer import Weights, attention, gradients, token_gradients
 
 CACHE = 2**22  # bytes
+MOST_STEPS = 10**15  # more than anyone will wait for, and counted exactly in float64 and int64
 WORTH_SHARING = 2e7  # multiplications in a product, below which two threads cost more than they save
 
 
@@ -110,6 +110,31 @@ class _Ledger:
                        dict(sorted(self.snapshots.items())))
 
 
+def _checked(eta: float, epsilon: float, max_steps: int, dtype: torch.dtype) -> tuple[float, float, int]:
+    """The three numbers of descent, once it is sure that they are possible, `eta` also in `dtype`."""
+    eta = positive("eta", eta)
+    if eta > torch.finfo(dtype).max:
+        raise UserError(f"eta = {eta:g} is beyond {str(dtype).removeprefix('torch.')}; give a smaller one")
+    return eta, positive("epsilon", epsilon), whole("max_steps", max_steps, 0, MOST_STEPS)
+
+
+def not_finite(loss, dtype: torch.dtype, after: str = "") -> UserError:
+    """The complaint about a training loss that is infinite or not a number: `after` some training, or at the start."""
+    if after:
+        return UserError(f"training diverged {after}")
+    return UserError(f"the training loss is {float(loss)} before the first step: these sizes overflow "
+                     f"{str(dtype).removeprefix('torch.')}, or data or weights are not finite; "
+                     f"give smaller signals, noise or initial weights"
+                     f"{', or --dtype float64' if dtype != torch.float64 else ''}")
+
+
+def _stop_if_not_finite(loss: Tensor, t: int, eta: float) -> None:
+    bad = loss[~loss.isfinite()]
+    if bad.numel():
+        after = f"at step {t} with eta = {eta:g}; give a smaller --eta" if t else ""
+        raise not_finite(bad.flatten()[0], loss.dtype, after)
+
+
 def _enter(book: Triple, runs: Tensor, coefficients: Triple) -> None:
     for kept, new in zip(book.parts, coefficients.parts):
         kept[runs] = new
@@ -130,7 +155,7 @@ def gradient_descent(problem: Problem, *, eta: float, epsilon: float, max_steps:
     The answer equals gradient descent on eq. (1) up to rounding. `snapshot_steps` are the steps whose states are kept.
     `UserError` when a loss is no longer finite.
     """
-    eta, epsilon, max_steps = positive("eta", eta), positive("epsilon", epsilon), whole("max_steps", max_steps, 0)
+    eta, epsilon, max_steps = _checked(eta, epsilon, max_steps, problem.train.cross.dtype)
     ledger = _Ledger(problem, max_steps, snapshot_steps)
     numbers = torch.arange(problem.runs, device=ledger.steps.device)
 
@@ -169,8 +194,7 @@ def _descend(problem: Problem, runs: Tensor, eta: float, epsilon: float, max_ste
         loss = descent.evaluate()
         ledger.keep(runs, t, descent.coefficients)
         if t == max_steps or not loss.min() > epsilon:  # a NaN compares false
-            if not bool(loss.isfinite().all()):
-                raise UserError(f"training diverged at step {t} with eta = {eta:g}; give a smaller --eta")
+            _stop_if_not_finite(loss, t, eta)
             done = (loss <= epsilon) | (t == max_steps)
             ledger.close(runs[done], t, loss[done], descent.coefficients.map(lambda part: part[done]))  # noqa: B023
             if bool(done.all()):
@@ -187,12 +211,11 @@ def _descend(problem: Problem, runs: Tensor, eta: float, epsilon: float, max_ste
 def full_gradient_descent(data: DataSet, weights: Weights, *, eta: float, epsilon: float,
                           max_steps: int = 100_000) -> tuple[Weights, int, float]:
     """The same descent on the full weights, d coordinates and all: the slow reference (final weights, steps, loss)."""
-    eta, epsilon, max_steps = positive("eta", eta), positive("epsilon", epsilon), whole("max_steps", max_steps, 0)
+    eta, epsilon, max_steps = _checked(eta, epsilon, max_steps, data.noise.dtype)
     tokens = data.tokens
     for t in range(max_steps + 1):
         loss, gradient = gradients(tokens, data.labels, weights)
-        if not math.isfinite(float(loss)):
-            raise UserError(f"training diverged at step {t} with eta = {eta:g}; give a smaller --eta")
+        _stop_if_not_finite(loss, t, eta)
         if loss <= epsilon or t == max_steps:
             break
         weights = Weights(weights.w_q - eta * gradient.w_q, weights.w_k - eta * gradient.w_k,

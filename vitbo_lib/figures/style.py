@@ -181,13 +181,16 @@ def save(fig: Figure, path: str | os.PathLike) -> Path:
         metadata = {"CreationDate": None} if kind == ".pdf" else None
         fig.savefig(buffer, format=kind[1:], dpi=200, facecolor="white", metadata=metadata)
         content = buffer.getvalue()
+    unfinished = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(unfinished, 0o644)
+        os.replace(unfinished, path)
     except OSError as error:
+        if unfinished is not None:
+            os.unlink(unfinished)
         raise UserError(f"cannot write {path}: {error.strerror}; choose a folder that you may write to") from error
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.chmod(unfinished, 0o644)
-    os.replace(unfinished, path)
     return path
