@@ -4,9 +4,24 @@ import dataclasses
 import functools
 
 import sympy as sp
+import torch
 
-from vitbo_lib import mnist, mnist_experiment, phase_diagram, regime, stages, symbolic, theory
-from vitbo_lib.evidence import experiments
+from vitbo_lib import (
+    data,
+    draw,
+    mnist,
+    mnist_experiment,
+    phase_diagram,
+    regime,
+    simulation,
+    span,
+    stages,
+    symbolic,
+    theory,
+    training,
+    transformer,
+)
+from vitbo_lib.evidence import experiments, reduction
 
 
 def replaced(module, name, change):
@@ -84,7 +99,6 @@ def _figure_1(reading):
         f"C76-1000-{reading}": far,
         f"C77-{reading}": far,
         f"cut-off-{reading}": column_changed("test_loss", lambda rows: 0.3 - 0.2 * (rows["test_loss"] > 0.2)),
-        f"loss-only-{reading}": column_changed("test_error", lambda rows: rows["test_loss"]),
     }
 
 
@@ -103,7 +117,113 @@ def half_and_half(rows):
     return 0.7 * (rows["seed"] % 2)
 
 
+def never_projected(original):
+    """Sampling that forgets the projector."""
+    return lambda law, *args, **options: original(dataclasses.replace(law, project=False), *args, **options)
+
+
+def with_larger_leak(original):
+    """Sampling in which noise, where it is not projected, has ten times too much along the signals."""
+    def sample(law, *args, **options):
+        points = original(law, *args, **options)
+        points.noise[..., :2] *= 10
+        return points
+
+    return sample
+
+
+def skewed(original):
+    """Labels of which two in three are +1."""
+    return lambda n_samples, rng: (rng.integers(0, 3, size=n_samples) > 0) * 2.0 - 1.0
+
+
+def total_output(original):
+    """f without its mean over the tokens."""
+    def outputs(phi, values):
+        read, f = original(phi, values)
+        return read, f * read.shape[-1]
+
+    return outputs
+
+
+def token_gradients_with(**changes):
+    """Derivatives at the tokens with `logits` or `values` changed."""
+    def change(original):
+        def token_gradients(*args):
+            loss, found = original(*args)
+            return loss, dataclasses.replace(found, **{name: f(getattr(found, name)) for name, f in changes.items()})
+
+        return token_gradients
+
+    return change
+
+
+def minus_for_noise(logits):
+    """The sign that the first statement of Lemma B.1 has at the noise queries."""
+    logits = logits.clone()
+    logits[..., 1:, :] *= -1
+    return logits
+
+
+def no_inner_products(original):
+    """Training tokens seen as if they were orthogonal."""
+    def look(*args):
+        seen = original(*args)
+        return dataclasses.replace(seen, inner_products=seen.inner_products * torch.eye(*seen.inner_products.shape))
+
+    return look
+
+
+def values_not_divided(original):
+    """Full weights with W_V moved ||w_O||^2 times too far."""
+    def restore(problem, *args):
+        return original(dataclasses.replace(problem, w_o_norm_squared=problem.w_o_norm_squared**2), *args)
+
+    return restore
+
+
+def fault_as_drawn(original):
+    """The runs with a planted fault in the place of those drawn directly."""
+    def runs():
+        rows = original()
+        return rows.assign(engine=rows["engine"].map({"full": "full", "fault": "drawn", "drawn": "fault"}))
+
+    return runs
+
+
+def no_spread(original):
+    """Bartlett's factor with sqrt(m) on the diagonal, the mean of chi and not chi."""
+    def factor(rows, columns, rng, batch=()):
+        found = original(rows, columns, rng, batch)
+        if columns >= rows:
+            found[..., range(rows), range(rows)] = columns**0.5
+        return found
+
+    return factor
+
+
 FAULTS = {
+    "C01": replaced(data, "sample", never_projected),
+    "C02": replaced(data, "sample", never_projected),
+    "C20": replaced(data, "sample_labels", skewed),
+    "C24": replaced(draw, "gaussian_factor", lambda original: lambda *args: original(*args) * 2**0.5),
+    "C87": replaced(simulation, "sample", with_larger_leak),
+    "C04": replaced(transformer, "outputs", total_output),
+    "C05": replaced(transformer, "sample_losses", lambda _: lambda f, labels: (1 - labels * f) ** 2 / 2),
+    "C06": with_argument("softmax_jacobian", off_diagonal_sign=+1),
+    "print-eq-4": replaced(symbolic, "softmax_jacobian", lambda original: lambda **_: original()),
+    "C07": replaced(transformer, "attention", lambda _: lambda queries, keys: (queries @ keys.mT).sigmoid()),
+    "C08": replaced(transformer, "token_gradients", token_gradients_with(logits=minus_for_noise)),
+    "print-B.1": replaced(symbolic, "lemma_b_1", lambda original: lambda **_: original()),
+    "C09": replaced(transformer, "token_gradients", token_gradients_with(logits=lambda part: part.mT)),
+    "C10": replaced(transformer, "token_gradients", token_gradients_with(values=lambda part: 4 * part)),
+    "C15": replaced(transformer, "token_gradients", token_gradients_with(values=lambda part: 4 * part)),
+    "C16": replaced(training, "token_gradients", token_gradients_with(values=torch.abs)),  # the label is lost
+    "exact-reduction": replaced(span, "look", no_inner_products),
+    "weights-restored": replaced(span, "restore", values_not_divided),
+    "hidden-2K": replaced(span, "hidden_basis", lambda original: lambda seen: original(seen)[:, 1:]),
+    "drawn-in-law": replaced(reduction, "runs", fault_as_drawn),
+    "any-dimension": replaced(draw, "gaussian_factor", no_spread),
     "thm-4.1-train": stored(train_loss=lambda rows: 2 * rows["train_loss"]),
     "thm-4.1-time": stored(time=lambda rows: rows["time"] * rows["N"]),
     "C52": stored(time=lambda rows: rows["time"] * rows["epsilon"] ** 0.2),
@@ -142,6 +262,7 @@ FAULTS = {
     "break-even": replaced(stages, "predicted_boundary", lambda original: lambda c_p: original(c_p, class_share=1.0)),
     "C03": replaced(phase_diagram, "snr", lambda original: lambda norm: original(norm) / 20),
     **_figure_1("divided"), **_figure_1("undivided"),
+    "loss-only": column_changed("test_error", lambda rows: rows["test_loss"]),
     "init-law": column_changed("test_loss", lambda rows: rows["test_loss"] + 0.1 * (rows["init"] == "gaussian")),
     "C81": replaced(mnist, "factors", lambda original: lambda snr: original(1 / snr)),
     "C80-train": digits_changed("train_loss", lambda rows: rows["train_loss"] * 2),

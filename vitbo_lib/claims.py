@@ -17,7 +17,7 @@ from vitbo_lib.intervals import Interval
 HOLDS, CONSTANT, LIMIT, SCALE, DIFFERS = VERDICTS = (
     "holds", "holds up to a constant", "holds in the limit", "not checkable at this scale", "differs from print")
 KINDS = ("symbolic", "exact", "statistical", "scaling", "figure")
-PARTS = ("setting", "theory", "regime", "experiments")  # modules of vitbo_lib.evidence, in the book's order
+PARTS = ("setting", "reduction", "theory", "regime", "experiments")  # modules of vitbo_lib.evidence, as in the book
 BADGES = {HOLDS: ".verdict .holds", CONSTANT: ".verdict .partly", LIMIT: ".verdict .partly", SCALE: ".verdict",
           DIFFERS: ".verdict .differs"}
 
