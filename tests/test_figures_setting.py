@@ -40,12 +40,14 @@ def test_signals_stand_above_noise_below():
     assert len(below.get_legend().get_texts()) == 2  # one entry a label, not one a sample
 
 
-def test_laws_are_distribution_functions():
-    table = pd.DataFrame({"kind": ["direct"] * 4 + ["drawn"] * 2 + ["fault"], "steps": [4, 1, 3, 2, 5, 6, 9],
-                          "test_loss": [0.4, 0.1, 0.3, 0.2, 0.5, 0.6, 0.9]})
-    for ax, scale in zip(laws_compared(table).axes, (1, 0.1)):
-        direct, drawn, fault = ax.lines
-        assert direct.get_xdata() == pytest.approx(np.array([1, 2, 3, 4]) * scale)
-        assert direct.get_ydata().tolist() == [0.25, 0.5, 0.75, 1]
-        assert drawn.get_ydata().tolist() == [0.5, 1]
-        assert fault.get_xdata() == pytest.approx([9 * scale])
+def test_equal_laws_lie_on_the_diagonal():
+    values = np.linspace(1, 2, 101)
+    sides = {"full": values, "drawn": values[::-1], "fault": values + 1}
+    table = pd.concat([pd.DataFrame({"engine": engine} | dict.fromkeys(
+        ("steps", "test_loss", "attention_xi2", "v_signal"), some)) for engine, some in sides.items()])
+    for ax in laws_compared(table).axes:
+        fault, drawn, diagonal = ax.lines
+        assert drawn.get_ydata() == pytest.approx(drawn.get_xdata())
+        assert fault.get_ydata() == pytest.approx(fault.get_xdata() + 1)
+        assert list(diagonal.get_xdata()) == list(diagonal.get_ydata())
+        assert drawn.get_xdata()[[0, -1]] == pytest.approx([1.01, 1.99])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from vitbo_lib import mnist_experiment, phase_diagram, regime, stages, store, theory
+from vitbo_lib import draw_check, mnist_experiment, phase_diagram, regime, stages, store, theory
 from vitbo_lib.errors import UserError
-from vitbo_lib.figures import mnist, phase, style, theorems
+from vitbo_lib.figures import mnist, phase, setting, style, theorems
 from vitbo_lib.figures import theory as theory_figures
 
 
@@ -23,6 +23,7 @@ def _phase_maps() -> Figure:
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
+    "draw_in_law": lambda: setting.laws_compared(draw_check.load()),
     "condition_margins": lambda: theory_figures.condition_margins(
         {name: theory.condition_4_1(p) for name, p in theory.paper_experiments().items()}),
     "training_times": lambda: theorems.training_times(regime.load()),

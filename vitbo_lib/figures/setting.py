@@ -77,16 +77,28 @@ def scalarized_moves(table: pd.DataFrame) -> Figure:
 
 
 def laws_compared(table: pd.DataFrame) -> Figure:
-    """Shares of runs at or below a value, for steps and for test loss: full coordinates, direct draw, planted fault.
+    """Quantiles over runs, drawn directly against full coordinates: steps, test loss, attention on xi_2, signal's V.
 
-    `table` is tidy, one row a run: `kind` ("direct", "drawn", "fault"), `steps`, `test_loss`.
+    `table` is tidy, one row a run: `engine` ("full", "drawn", "fault") and the four quantities. Equal laws lie on the
+    diagonal.
     """
-    fig, axes = style.subplots(2, 1, height=5.4, sharey=True)
-    for ax, column, name in zip(axes, ("steps", "test_loss"), ("steps to the target loss $T$", "test loss at $T$")):
-        for kind, (role, label) in KINDS.items():
-            values = np.sort(table.loc[table["kind"] == kind, column].to_numpy(dtype=float))
-            ax.plot(values, np.arange(1, len(values) + 1) / len(values), drawstyle="steps-post", **style.look(role),
-                    label=label)
-        ax.set(xlabel=name, ylabel="share of runs", ylim=(0, 1.02))
-    axes[0].legend(loc="lower right")
+    shown = {"steps": "steps to the target loss", "test_loss": "test loss", "attention_xi2": r"attention on $\xi_2$",
+             "v_signal": "$y V$ of the signal"}
+    shares = np.linspace(0.01, 0.99, 50)
+    fig, axes = style.subplots(2, 2, height=5.4)
+    for ax, (column, name) in zip(axes.flat, shown.items()):
+        quantiles = {engine: rows[column].quantile(shares).to_numpy() for engine, rows in table.groupby("engine")}
+        full = quantiles.pop("full")
+        for engine, values in sorted(quantiles.items(), reverse=True):  # the drawn ones on top
+            role, label = KINDS[engine]
+            ax.plot(full, values, linestyle="none", color=style.look(role)["color"], marker=style.MARKERS[role],
+                    markersize=3.5, label=label)
+        ends = [full[0], full[-1]]
+        ax.plot(ends, ends, color=style.INK, linewidth=0.9)
+        ax.set_title(name, fontsize=style.FONT_SIZE)
+        if column == "test_loss":
+            ax.set(xscale="log", yscale="log")
+    fig.supxlabel("quantile, all coordinates", fontsize=style.FONT_SIZE)
+    fig.supylabel("quantile, drawn", fontsize=style.FONT_SIZE)
+    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return fig
