@@ -56,6 +56,9 @@ class Descent:
         self._grid = (runs, self.cross.shape[1] // tokens, tokens)
         self._scale = problem.w_o_norm_squared.view(runs, 1, 1)
         # Products inside samples are one batch of small matrices (R*N M h).
+        self._products = [
+            tuple(part if part.ndim == 3 else part.unsqueeze(-1) for part in parts)
+            for parts in zip(self.start.parts, self.coefficients.parts, self._seen.parts)]
         pairs = self._seen.parts[:2] + self.coefficients.parts[:2]
         self._queries, self._keys, self._moved_q, self._moved_k = (
             part.view(-1, tokens, part.shape[-1]) for part in pairs)
@@ -63,10 +66,8 @@ class Descent:
 
     def evaluate(self) -> Tensor:
         """Training loss of every run (R) at the present coefficients."""
-        for start, moved, seen in zip(self.start.parts[:2], self.coefficients.parts, self._seen.parts):
+        for start, moved, seen in self._products:
             torch.baddbmm(start, self.cross, moved, out=seen)
-        torch.baddbmm(self.start.values.unsqueeze(-1), self.cross, self.coefficients.values.unsqueeze(-1),
-                      out=self._seen.values.unsqueeze(-1))
         phi = attention(self._queries, self._keys).view(*self._grid, -1)
         loss, self._at_tokens = token_gradients(phi, self._values, self.labels)
         return loss
@@ -147,7 +148,7 @@ def runs_in_cache(problem: Problem) -> int:
     return max(1, int(CACHE / (numbers * start.queries.element_size())))
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def gradient_descent(problem: Problem, *, eta: float, epsilon: float, max_steps: int = 100_000,
                      snapshot_steps: Iterable[int] = ()) -> Trained:
     """Full-batch gradient descent of every run until L_S <= `epsilon`, or `max_steps` (Section 3).
@@ -186,14 +187,14 @@ def _threads_for(groups: list[slice], problem: Problem) -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
-@torch.no_grad()  # holds for one thread only
+@torch.inference_mode()  # holds for one thread only
 def _descend(problem: Problem, runs: Tensor, eta: float, epsilon: float, max_steps: int, ledger: _Ledger) -> None:
     """Train `problem`, whose runs have the numbers `runs` in the ledger; a run that has ended leaves the batch."""
     descent = Descent(problem)
     for t in range(max_steps + 1):
         loss = descent.evaluate()
         ledger.keep(runs, t, descent.coefficients)
-        if t == max_steps or not loss.min() > epsilon:  # a NaN compares false
+        if t == max_steps or not loss.min().item() > epsilon:  # a NaN compares false
             _stop_if_not_finite(loss, t, eta)
             done = (loss <= epsilon) | (t == max_steps)
             ledger.close(runs[done], t, loss[done], descent.coefficients.map(lambda part: part[done]))  # noqa: B023
