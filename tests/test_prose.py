@@ -14,7 +14,7 @@ TEXT = {".py", ".md", ".yml", ".yaml", ".toml", ".txt", ".lock", ".css", ".js", 
 # Written in pieces, so that this file does not contain what it looks for.
 REGISTRIES = ["pypi" + ".org", "python" + "hosted.org", "registry." + "npmjs", "deb." + "debian.org",
               "conda." + "anaconda"]
-MACHINE_PATH = re.compile("(?:^|[^A-Za-z0-9_.])/(?:" + "|".join(["work", "root", "farm", "home/[a-z]"]) + ")(?:/|\\b)")
+MACHINE_PATH = re.compile("(?:^|[^A-Za-z0-9_.])/(?:" + "|".join(["work", "root", "farm", "home/[a-z]+"]) + ")(?:/|\\b)")
 OUTSIDE = re.compile(r"https?://([A-Za-z0-9.-]+)")
 
 
