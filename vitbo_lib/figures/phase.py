@@ -82,7 +82,7 @@ def slices(tables: dict[str, pd.DataFrame], value: str = "test_loss", name: str 
                             alpha=0.18, linewidth=0)
         for constant, role in ((PAPER_CURVE, "paper"), (predicted_boundary(LAW.c_p), "ours")):
             ax.axvline(constant, **style.look(role), linewidth=1.2)
-        ax.set(xscale="log", xlim=(20, 6000), ylabel=name)
+        ax.set(xscale="log", xlim=(20, 6000), ylim=(-0.02, 0.75), ylabel=name)
         ax.set_title(TITLES[reading], fontsize=style.FONT_SIZE, loc="left")
     axes[-1].set_xlabel(r"$N \cdot \mathrm{SNR}^2$")
     handles, labels = axes[0].get_legend_handles_labels()
