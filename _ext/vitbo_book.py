@@ -132,13 +132,13 @@ def _clean_scripts(app, pagename, templatename, context, doctree) -> None:
 # Accessibility: what axe-core finds in the markup of the theme and of its extensions
 
 REPLACED = (
-    ("<th></th>", "<td></td>"),  # the corner of a data frame
     ('<summary aria-label="Toggle hidden content">', "<summary>"),
     ('aria-label="Color mode"', 'aria-label="auto light dark: colour mode"'),
     (' role="doc-biblioentry"', ""),
     ('<div role="list" class="citation-list">', '<div class="citation-list">'),
 )
 SUBSTITUTED = (
+    (r"<th[^>]*>\s*(?:<p>\s*</p>)?\s*</th>", "<td></td>"),  # an empty corner of a table is no heading
     (r'(<button class="btn search-button-field[^>]*?) aria-label="Search"', r"\1"),
     (r'(<button class="btn btn-sm nav-link pst-navbar-icon theme-switch-button[^>]*?) aria-label="[^"]*"', r"\1"),
     (r'<div class="sidebar-primary-item">(\s*<a class="navbar-brand logo")',
