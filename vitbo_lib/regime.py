@@ -21,6 +21,7 @@ from vitbo_lib.errors import UserError
 from vitbo_lib.initialization import TorchInit
 from vitbo_lib.intervals import Interval, mean_interval, slope_interval
 from vitbo_lib.observables import observe, view
+from vitbo_lib.phase_diagram import crossing
 from vitbo_lib.simulation import Setting
 from vitbo_lib.store import Table
 from vitbo_lib.sweep import Outcome, run_sweep
@@ -184,13 +185,8 @@ def middle_level(rows: pd.DataFrame) -> float:
 
 def crossings(rows: pd.DataFrame, level: float, value: str = "test_loss") -> list[float]:
     """N SNR^2 / C_p^2 at which each seed's `value` falls below `level` for good, interpolated in the logarithm."""
-    found = []
-    for _, group in rows.groupby("seed"):
-        group = group.sort_values("ratio")
-        x, y = np.log(group["ratio"].to_numpy()), group[value].to_numpy()
-        last = np.flatnonzero(y > level)[-1]
-        found.append(float(np.exp(np.interp(-level, -y[last:last + 2], x[last:last + 2]))))
-    return found
+    return [crossing(group["ratio"].to_numpy(), group[value].to_numpy(), level)
+            for _, group in rows.sort_values("ratio").groupby("seed")]
 
 
 # ---------------------------------------------------------------------------------------------------- reading the times
