@@ -5,10 +5,13 @@ Condition 4.1 (6) makes eta so small that descent follows dA/dtime = -(S K, S^T 
 """
 
 import math
+from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 import torch
-from scipy.integrate import solve_ivp
+from scipy.integrate import RK45
+from scipy.optimize import brentq
 
 from vitbo_lib.data import positive, whole
 from vitbo_lib.errors import UserError
@@ -19,7 +22,7 @@ FIRST_SNAPSHOT = 1e-4  # of the final time
 SMALLEST = math.ulp(0.0)  # the smallest float above 0
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def gradient_flow(problem: Problem, *, epsilon: float, max_evaluations: int = 100_000, tolerance: float = 1e-6,
                   snapshots: int = 0) -> Trained:
     """Gradient flow of every run until L_S = `epsilon`.
@@ -43,69 +46,103 @@ def gradient_flow(problem: Problem, *, epsilon: float, max_evaluations: int = 10
 
 
 class _Flow:
-    """A single run as an ordinary differential equation for one long vector."""
+    """A single run as an ordinary differential equation for one long vector: A_Q, A_K, A_v one after the other."""
 
     def __init__(self, problem: Problem, max_evaluations: int, tolerance: float):
-        self.descent = Descent(problem)
+        start = problem.train.start
+        self._state, self._velocity = (torch.zeros(sum(part.numel() for part in start.parts), dtype=start.values.dtype,
+                                                   device=start.values.device) for _ in range(2))
+        self._precision = self._state.numpy(force=True).dtype
+        self.descent = Descent(problem, self._parts_of(self._state, start))
+        self._moving = self.descent.inside_samples(self._parts_of(self._velocity, start))
         self.tolerance, self.left, self.allowed = tolerance, max_evaluations, max_evaluations
         self.error_scale = self._error_scale(problem)
-        self.started = False
+        self._seen, self._loss = None, math.nan  # where the loss was evaluated last, and what it was
 
-    def to_vector(self, triple: Triple) -> np.ndarray:
-        return torch.cat([part.flatten() for part in triple.parts]).numpy(force=True).astype(float)
+    @staticmethod
+    def _parts_of(vector: torch.Tensor, like: Triple) -> Triple:
+        pieces = vector.split([part.numel() for part in like.parts])
+        return Triple(*(piece.view(part.shape) for piece, part in zip(pieces, like.parts)))
 
     def to_triple(self, vector: np.ndarray) -> Triple:
-        like = self.descent.start
-        ends = np.cumsum([part.numel() for part in like.parts])[:-1]
-        return Triple(*(torch.as_tensor(piece, dtype=part.dtype, device=part.device).view(part.shape).clone()
-                        for piece, part in zip(np.split(vector, ends), like.parts)))
+        """A state of its own from a vector."""
+        return self._parts_of(self._to_tensor(vector).clone(), self.descent.start)
+
+    def _to_tensor(self, vector: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(vector.astype(self._precision, copy=False), device=self._state.device)
 
     def loss(self, vector: np.ndarray) -> float:
+        """Training loss at a state; the solver's last stage has been there already at the end of a step."""
+        if vector is self._seen:
+            return self._loss
         self.left -= 1
         if self.left < 0:
             raise UserError(f"gradient flow needs more than {self.allowed} evaluations; raise --max-steps or --epsilon")
-        for kept, new in zip(self.descent.coefficients.parts, self.to_triple(vector).parts):
-            kept.copy_(new)
+        self._state.copy_(self._to_tensor(vector))
         loss = float(self.descent.evaluate())
         if not math.isfinite(loss):
-            raise not_finite(loss, self.descent.cross.dtype, "on the flow's way: its numbers overflow; give smaller "
-                             "signals, noise or initial weights" if self.started else "")
-        self.started = True
+            raise not_finite(loss, self._state.dtype, "" if self._seen is None else
+                             "on the flow's way: its numbers overflow; give smaller signals, noise or initial weights")
+        self._seen, self._loss = vector, loss
         return loss
 
     def velocity(self, _, vector: np.ndarray) -> np.ndarray:
         self.loss(vector)
-        for part in self.descent.coefficients.parts:
-            part.zero_()
-        self.descent.step(1.0)
-        return self.to_vector(self.descent.coefficients)
+        self.descent.velocity(self._moving)
+        return self._velocity.numpy(force=True).astype(float)  # a copy: the solver keeps it
 
     def until(self, epsilon: float, snapshots: int) -> tuple[Triple, float, float, list[Triple]]:
         """Final state, time, loss, and states on the way."""
         origin = np.zeros(len(self.error_scale))
-
-        def to_target(_, vector):
-            return math.log(self.loss(vector) / epsilon or SMALLEST)  # a loss may round to 0
-
-        to_target.terminal, to_target.direction = True, -1
-        if to_target(0.0, origin) <= 0:
+        if self.loss(origin) <= epsilon:
             return self.to_triple(origin), 0.0, self.loss(origin), [self.to_triple(origin)] * snapshots
-        solution = self._solve(origin, 1e300, events=to_target)
-        if not solution.t_events[0].size:
-            raise UserError("gradient flow did not reach epsilon; raise --epsilon, or use --method gd")
-        time, end = solution.t_events[0][0], solution.y_events[0][0]
+        time, end = self._target(origin, epsilon)
         way = []
         if snapshots:
             times = np.geomspace(FIRST_SNAPSHOT * time, time, snapshots)
-            times[-1] = time
             self.left = self.allowed  # this second pass takes the same way as the first
-            way = [self.to_triple(vector) for vector in self._solve(origin, time, t_eval=times).y.T]
-        return self.to_triple(end), float(time), self.loss(end), way
+            way = [*self._states(origin, times[:-1]), self.to_triple(end)]
+        return self.to_triple(end), time, self.loss(end), way
 
-    def _solve(self, origin: np.ndarray, until: float, **options):
+    def _target(self, origin: np.ndarray, epsilon: float) -> tuple[float, np.ndarray]:
+        """Time and state at which the loss is `epsilon`, found inside the step that passes it."""
+        for solver in self._solver_steps(origin):
+            if self.loss(solver.y) <= epsilon:
+                return self._crossing(solver, epsilon)
+        raise UserError("gradient flow did not reach epsilon; raise --epsilon, or use --method gd")
+
+    def _crossing(self, solver: RK45, epsilon: float) -> tuple[float, np.ndarray]:
+        between = solver.dense_output()
+
+        def above(t: float) -> float:
+            return math.log(self.loss(between(t)) / epsilon or SMALLEST)  # a loss may round to 0
+
+        if above(solver.t) >= 0:  # by rounding: the end of the step is it
+            return float(solver.t), solver.y
+        time = brentq(above, solver.t_old, solver.t, xtol=1e-12 * solver.t, rtol=1e-12)
+        return float(time), between(time)
+
+    def _states(self, origin: np.ndarray, times: np.ndarray) -> list[Triple]:
+        """States at ascending `times`."""
+        found, waiting = [], deque(times)
+        for solver in self._solver_steps(origin):
+            between = None
+            while waiting and waiting[0] <= solver.t:
+                between = between or solver.dense_output()
+                found.append(self.to_triple(between(waiting.popleft())))
+            if not waiting:
+                return found
+        return found
+
+    def _solver_steps(self, origin: np.ndarray) -> Iterator[RK45]:
+        """The solver after each step, as far as it gets; only the present state is held."""
         with np.errstate(all="ignore"):  # a loss that is not finite is reported by `loss`, in words
-            return solve_ivp(self.velocity, (0.0, until), origin, method="RK45", rtol=self.tolerance,
-                             atol=self.error_scale, **options)
+            solver = RK45(self.velocity, 0.0, origin, 1e300, rtol=self.tolerance, atol=self.error_scale)
+            while solver.status == "running":
+                solver.step()
+                if solver.status == "failed":
+                    return
+                yield solver
 
     def _error_scale(self, problem: Problem) -> np.ndarray:
         """Error allowed in each coefficient, so that logits and scalarized values are off by about `tolerance`.
@@ -117,4 +154,5 @@ class _Flow:
         floor = 1e-12 * norm_squared.max().sqrt() + torch.finfo(norm_squared.dtype).tiny
         reach = [part.norm(dim=-1).max().clamp(min=floor) for part in (train.start.keys, train.start.queries)]
         hidden = torch.ones_like(train.start.queries) * self.tolerance / norm_squared.unsqueeze(-1)
-        return self.to_vector(Triple(hidden / reach[0], hidden / reach[1], self.tolerance / norm_squared))
+        scales = hidden / reach[0], hidden / reach[1], self.tolerance / norm_squared
+        return torch.cat([scale.flatten() for scale in scales]).numpy(force=True).astype(float)

@@ -67,13 +67,13 @@ def parameters(n_samples: int = N, tokens: int = M, snr: float = 1.0, epsilon: f
                signal_norm: float = 1.0) -> Parameters:
     """The smallest problem of Condition 4.1 for this N, M, SNR, epsilon and ||w_O||; where none is, the nearest.
 
-    Item (9) cannot be met at epsilon = 0.1, and item (2) asks for more than `LARGEST_D` at epsilon = 10^-4: then d is
-    what item (2) asks for, cut at `LARGEST_D`, and `items_met` says what is missing.
+    Item (9) cannot be met at epsilon = 0.1, item (3) not at small N, and item (2) asks for more than `LARGEST_D` at
+    epsilon = 10^-4: then d is what item (2) asks for, cut at `LARGEST_D`; `items_met` says how many items are met.
 
     >>> items_met(parameters()), items_met(parameters(epsilon=0.1)), items_met(parameters(snr=2.0, epsilon=1e-4))
     (10, 9, 9)
     """
-    waived = Constants(epsilon=1e6, w_o_low=w_o_norm / 10, w_o_high=w_o_norm * 10)
+    waived = Constants(epsilon=1e6, n_samples=1e-6, w_o_low=w_o_norm / 10, w_o_high=w_o_norm * 10)
     p = theory.smallest_configuration(n_samples, tokens, snr, epsilon, DELTA, waived, signal_norm)
     if p.d <= LARGEST_D:
         return p

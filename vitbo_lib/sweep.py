@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +31,19 @@ class Outcome:
 
     computed: int
     skipped: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A grid to be computed: `table` takes the rows that `compute` returns for each of the `cells`."""
+
+    table: Table
+    cells: Sequence
+    compute: Callable
+
+    def run(self, workers: int = 2, **options) -> Outcome:
+        """Compute what is missing (`run_sweep`)."""
+        return run_sweep(self.table, self.cells, self.compute, workers, **options)
 
 
 class _Stop(BaseException):

@@ -59,10 +59,13 @@ class Descent:
         self._products = [
             tuple(part if part.ndim == 3 else part.unsqueeze(-1) for part in parts)
             for parts in zip(self.start.parts, self.coefficients.parts, self._seen.parts)]
-        pairs = self._seen.parts[:2] + self.coefficients.parts[:2]
-        self._queries, self._keys, self._moved_q, self._moved_k = (
-            part.view(-1, tokens, part.shape[-1]) for part in pairs)
-        self._values, self._moved_v = self._seen.values.view(self._grid), self.coefficients.values.view(self._grid)
+        self._queries, self._keys, self._values = self.inside_samples(self._seen)
+        self._moved = self.inside_samples(self.coefficients)
+
+    def inside_samples(self, triple: Triple) -> tuple[Tensor, Tensor, Tensor]:
+        """Views of a triple, sample by sample: queries and keys (R*N M h), values (R N M)."""
+        queries, keys = (part.view(-1, self._grid[-1], part.shape[-1]) for part in triple.parts[:2])
+        return queries, keys, triple.values.view(self._grid)
 
     def evaluate(self) -> Tensor:
         """Training loss of every run (R) at the present coefficients."""
@@ -74,10 +77,19 @@ class Descent:
 
     def step(self, eta: float) -> None:
         """One step of gradient descent from where `evaluate` looked; all changes use the old queries and keys."""
+        self._move(self._moved, eta, keep=1.0)
+
+    def velocity(self, into: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Write what flow moves the coefficients by, per unit of time, into views made by `inside_samples`."""
+        into[2].zero_()
+        self._move(into, 1.0, keep=0.0)
+
+    def _move(self, moved: tuple[Tensor, Tensor, Tensor], eta: float, keep: float) -> None:
+        queries, keys, values = moved
         at_logits = self._at_tokens.logits.flatten(0, 1)
-        self._moved_q.baddbmm_(at_logits, self._keys, alpha=-eta)
-        self._moved_k.baddbmm_(at_logits.mT, self._queries, alpha=-eta)
-        self._moved_v.addcmul_(self._at_tokens.values, self._scale, value=-eta)
+        queries.baddbmm_(at_logits, self._keys, beta=keep, alpha=-eta)
+        keys.baddbmm_(at_logits.mT, self._queries, beta=keep, alpha=-eta)
+        values.addcmul_(self._at_tokens.values, self._scale, value=-eta)
 
 
 class _Ledger:
@@ -172,6 +184,32 @@ def gradient_descent(problem: Problem, *, eta: float, epsilon: float, max_steps:
             with ThreadPoolExecutor(at_once) as pool:
                 list(pool.map(train, groups))  # a list, so that an error in one group is raised here
     return ledger.trained(eta, epsilon)
+
+
+@torch.no_grad()
+def states(problem: Problem, *, eta: float, steps: Iterable[int]) -> Iterator[tuple[int, Tensor, Triple]]:
+    """Gradient descent as a stream: step t, training loss (R) and coefficients at each of `steps`, in order.
+
+    Nothing is kept, so that any number of states can be looked at on the way; the coefficients are a copy. It goes on
+    to the last of `steps`, whatever the loss. `UserError` for an impossible step or rate, or when a loss is no longer
+    finite.
+
+    >>> from vitbo_lib import regime, simulation
+    >>> problem = simulation.build(regime.lab_setting("benign"), "reduced", [0])
+    >>> [(t, round(float(loss), 2)) for t, loss, _ in states(problem, eta=0.1, steps=(0, 100, 200))]
+    [(0, 0.69), (100, 0.35), (200, 0.19)]
+    """
+    wanted = sorted({whole("step", t, 0, MOST_STEPS) for t in steps})
+    if not wanted:
+        raise UserError("no steps to look at; give at least one")
+    eta, _, last = _checked(eta, 1.0, wanted[-1], problem.train.cross.dtype)
+    descent, wanted = Descent(problem), set(wanted)
+    for t in range(last + 1):
+        loss = descent.evaluate()
+        if t in wanted:
+            _stop_if_not_finite(loss, t, eta)
+            yield t, loss, descent.coefficients.map(torch.clone)
+        descent.step(eta)
 
 
 @contextmanager
