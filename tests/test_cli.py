@@ -98,6 +98,10 @@ BAD_CALLS = [
     ("results --workers 0", "--workers"),
     ("results --profile smoke --only figure_1_undivided --out /proc/nothing", "/proc/nothing"),
     ("claims --only C999", "C999"),
+    ("claims --all --only C01", "--all and --only"),
+    ("claims --only C01 --minutes 0", "minutes"),
+    ("claims --only C01 --workers 0", "workers"),
+    ("claims --only C01 --seed -1", "--seed -1"),
 ]
 
 

@@ -251,16 +251,16 @@ def test_first_look_fills_its_table_and_takes_it_up_again(tmp_path, monkeypatch,
     monkeypatch.setattr(mnist_experiment, "TRAINING", Training(epsilon=1.5))
     path = tmp_path / "table.csv"
     kwargs = {"n_samples": 30, "n_test": 40, "settings": ("small",)}
-    done = mnist_experiment.first_look(path, 1, seeds=(0,), **kwargs)
+    done = mnist_experiment.grid(path, seeds=(0,), **kwargs).run(1)
     assert (done.computed, done.skipped) == (2, 0)
-    done = mnist_experiment.first_look(path, 1, seeds=(0, 1), **kwargs)
+    done = mnist_experiment.grid(path, seeds=(0, 1), **kwargs).run(1)
     assert (done.computed, done.skipped) == (2, 2)
     rows, provenance = mnist_experiment.store.load(path)
     assert sorted(zip(rows["snr"], rows["seed"])) == [(0.2, 0), (0.2, 1), (2.0, 0), (2.0, 1)]
     assert (rows["train_loss"] <= 1.5).all()
     assert provenance["parameters"]["n_test"] == 40
     with pytest.raises(UserError):
-        mnist_experiment.first_look(path, 1, seeds=(0,), **(kwargs | {"n_test": 41}))
+        mnist_experiment.grid(path, seeds=(0,), **(kwargs | {"n_test": 41})).run(1)
 
 
 def test_the_rows_are_those_of_the_cell(monkeypatch):

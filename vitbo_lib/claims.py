@@ -17,7 +17,8 @@ from vitbo_lib.intervals import Interval
 HOLDS, CONSTANT, LIMIT, SCALE, DIFFERS = VERDICTS = (
     "holds", "holds up to a constant", "holds in the limit", "not checkable at this scale", "differs from print")
 KINDS = ("symbolic", "exact", "statistical", "scaling", "figure")
-PARTS = ("setting", "reduction", "theory", "regime", "experiments")  # modules of vitbo_lib.evidence, as in the book
+PARTS = ("setting", "reduction", "theory", "regime", "transition", "symmetric", "finite_size", "vectorized", "stages",
+         "concentration", "population", "experiments", "corrections")  # modules of vitbo_lib.evidence, as in the book
 BADGES = {HOLDS: ".verdict .holds", CONSTANT: ".verdict .partly", LIMIT: ".verdict .partly", SCALE: ".verdict",
           DIFFERS: ".verdict .differs"}
 
@@ -88,8 +89,8 @@ def all_claims() -> dict[str, Claim]:
     return by_id
 
 
-def check(only: Sequence[str] | None = None) -> list[Record]:
-    """Evidence for the claims `only` (None: all). `UserError` for an unknown identifier."""
+def check(only: Sequence[str] | None = None, progress: Callable[[], object] | None = None) -> list[Record]:
+    """Evidence for the claims `only` (None: all); `progress` is called after each. `UserError` for an unknown one."""
     claims = all_claims()
     for name in only or ():
         if name not in claims:
@@ -98,6 +99,8 @@ def check(only: Sequence[str] | None = None) -> list[Record]:
     for claim in [claims[name] for name in only] if only else claims.values():
         began = time.perf_counter()
         records.append(Record(claim, claim.check(), time.perf_counter() - began))
+        if progress is not None:
+            progress()
     return records
 
 
@@ -118,7 +121,7 @@ def badge(verdict: str) -> str:
     return f"[{verdict}]{{{BADGES[verdict]}}}"
 
 
-def as_table(records: Sequence[Record], with_chapter: bool = False) -> str:
+def as_table(records: Sequence[Record]) -> str:
     """The records as a table in MyST: verdict and identifier, statement and where, what was found.
 
     The verdict comes first, so that it is seen on a phone, where tables scroll sideways.
@@ -126,10 +129,22 @@ def as_table(records: Sequence[Record], with_chapter: bool = False) -> str:
     lines = [["verdict", "statement", "found"], ["---"] * 3]
     for record in records:
         claim = record.claim
-        name = f"[{claim.id}]({claim.chapter}.md)" if with_chapter else f"`{claim.id}`"
-        lines.append([f"{badge(record.evidence.verdict)} {name}", f"{claim.statement} *({claim.where})*",
+        lines.append([f"{badge(record.evidence.verdict)} `{claim.id}`", f"{claim.statement} *({claim.where})*",
                       record.evidence.finding])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def by_chapter(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records by the chapter that shows them, in the book's order."""
+    found = {}
+    for record in records:
+        found.setdefault(record.claim.chapter, []).append(record)
+    return found
+
+
+def counts(records: Sequence[Record]) -> dict[str, int]:
+    """How many records have each verdict, in the order of `VERDICTS`."""
+    return {verdict: sum(record.evidence.verdict == verdict for record in records) for verdict in VERDICTS}
 
 
 def as_json(records: Sequence[Record]) -> dict:
@@ -142,8 +157,7 @@ def as_json(records: Sequence[Record]) -> dict:
                 "seeds": list(r.claim.seeds), "verdict": r.evidence.verdict, "expected": r.claim.expected,
                 "finding": r.evidence.finding, "value": number(r.evidence.value), "low": number(r.evidence.low),
                 "high": number(r.evidence.high), "seconds": round(r.seconds, 3)} for r in records]
-    return {"claims": entries, "verdicts": {verdict: sum(e["verdict"] == verdict for e in entries)
-                                            for verdict in VERDICTS}}
+    return {"claims": entries, "verdicts": counts(records)}
 
 
 def as_text(records: Sequence[Record]) -> str:

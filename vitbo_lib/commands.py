@@ -1,6 +1,7 @@
 """The commands of `vitbo`: options to library calls, answers to text or JSON."""
 
 import argparse
+import datetime
 import json
 import math
 import re
@@ -325,20 +326,67 @@ def _results(args) -> None:
 
 
 def _add_claims(commands) -> None:
-    parser = commands.add_parser("claims", help="the record: every claim with its evidence and verdict")
+    parser = commands.add_parser("claims", help="the record: every claim with its evidence and verdict",
+                                 description="Check every claim anew, from live runs and from the stored tables. Exit "
+                                             "code 1 where a verdict, or a row, is not the one on record.")
     parser.add_argument("--only", action="append", metavar="ID", help="this claim only (may be repeated)")
+    parser.add_argument("--all", action="store_true",
+                        help="also compute random rows of every stored table anew and compare")
+    parser.add_argument("--minutes", type=_number, default=40.0, metavar="X",
+                        help="with --all: time for these rows, shared by the tables (%(default)g)")
+    parser.add_argument("--seed", type=_size, metavar="X", help="with --all: which rows (default: today's date)")
+    parser.add_argument("--workers", type=_size, default=2, metavar="X", help="with --all: processes (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_claims)
 
 
-def _claims(args) -> None:
-    from vitbo_lib.claims import as_json, as_text, check
+def _bar(total: int, unit: str) -> tqdm:
+    """Progress on a terminal, nothing elsewhere."""
+    hidden = sys.stderr is None or not sys.stderr.isatty()
+    return tqdm(total=total, unit=unit, leave=False, disable=hidden, file=sys.stderr)
 
-    records = check(args.only)
+
+def _claims(args) -> None:
+    from vitbo_lib import claims
+
+    minutes, workers = positive("minutes", args.minutes), whole("workers", args.workers, 1, 1000)
+    if args.all and args.only:
+        raise UserError("--all and --only contradict each other; give one of them")
+    if args.seed is not None and not 0 <= args.seed <= LARGEST_SEED:
+        raise UserError(f"--seed {args.seed} is not possible; give a whole number from 0, below 2^63")
+    with _bar(len(args.only or claims.all_claims()), "claim") as bar:
+        records = claims.check(args.only, bar.update)
+    rows = _recheck(args.seed, minutes, workers) if args.all else []
     if args.json:
-        _print_json(as_json(records))
+        _print_json(claims.as_json(records) | ({"stored": [asdict(one) | {"agrees": one.agrees} for one in rows]}
+                                               if args.all else {}))
     else:
-        print(as_text(records))
+        print("\n".join([claims.as_text(records), *(_row_line(one) for one in rows)]))
+    off = [r.claim.id for r in records if r.evidence.verdict != r.claim.expected] + [
+        one.name for one in rows if not one.agrees]
+    if off:
+        say(f"not as on record: {', '.join(off)}")
+        raise SystemExit(1)
+
+
+def _recheck(seed: int | None, minutes: float, workers: int) -> list:
+    from vitbo_lib.recheck import recheck_all
+    from vitbo_lib.results import TABLES
+
+    seed = int(f"{datetime.date.today():%Y%m%d}") if seed is None else seed
+    found = []
+    with _bar(len(TABLES), "table") as bar:
+        for one in recheck_all(seed, None, 60 * minutes / len(TABLES), workers):
+            found.append(one)
+            bar.update()
+    return found
+
+
+def _row_line(one) -> str:
+    verdict = "agree" if one.agrees else "DIFFER"
+    more = f"\n    {one.differing[0]}" if one.differing else ""
+    return (f"{one.name:24} {one.compared} of {one.rows} stored rows, computed anew, {verdict} within "
+            f"{one.tolerance:g} ({one.seconds:.0f} s){more}")
 
 
 # ---------------------------------------------------------------------------------------------------------------- whole

@@ -20,7 +20,7 @@ from vitbo_lib.initialization import GaussianInit
 from vitbo_lib.intervals import Interval, difference_interval
 from vitbo_lib.simulation import Setting
 from vitbo_lib.store import Table
-from vitbo_lib.sweep import Outcome, run_sweep
+from vitbo_lib.sweep import Plan
 
 # One fresh point a run: its law is exact. Several of one draw are independent of each other, real ones are not quite.
 SMALL = Setting(law=SignalNoise(n_tokens=3, d=24, signal_norm=1.2, sigma_p=0.2, sigma_p_tilde=0.6), n_samples=6, d_h=40,
@@ -87,14 +87,14 @@ def table(folder: str | Path = RESULTS, seeds: Sequence[int] = ()) -> Table:
                  seeds=seeds, command=COMMAND)
 
 
-def run(folder: str | Path = RESULTS, workers: int = 2, profile: str = "lab") -> Outcome:
-    """Compute (or continue) the table: `RUNS` of each side at `lab`, four times as many at `paper`, 20 at `smoke`."""
+def plan(folder: str | Path = RESULTS, profile: str = "lab") -> Plan:
+    """The grid: `RUNS` of each side at `lab`, four times as many at `paper`, 20 at `smoke`."""
     cells = []
     for engine, runs in RUNS.items():
         runs = {"smoke": 20, "lab": runs, "paper": 4 * runs}[profile]
         seeds = range(SIDES.index(engine), 3 * runs, 3)
         cells += [Cell(engine, tuple(seeds[first:first + CHUNK])) for first in range(0, runs, CHUNK)]
-    return run_sweep(table(folder, [seed for cell in cells for seed in cell.seeds]), cells, compute, workers)
+    return Plan(table(folder, [seed for cell in cells for seed in cell.seeds]), cells, compute)
 
 
 # ------------------------------------------------------------------------------------------------ reading the table

@@ -1,6 +1,6 @@
 """Two cells of the paper's Figure 2: N = 3000 digits at SNR 0.2 and at 2.0, trained to a loss of 0.01, several seeds.
 
-`first_look` fills results/figure_2_first_look.csv and takes up where it was stopped.
+`plan` is the grid of results/figure_2_first_look.csv.
 """
 
 import os
@@ -62,16 +62,13 @@ def compute(cell: Cell) -> list[dict]:
     return [{name: getattr(cell, name) for name in KEY} | asdict(outcome)]
 
 
-def first_look(path: str | os.PathLike = PATH, workers: int = 2, *, seeds: tuple[int, ...] | None = None,
-               settings: tuple[str, ...] = tuple(SEEDS), n_samples: int = N, n_test: int = N_TEST, progress=None,
-               fresh: bool = False) -> sweep.Outcome:
-    """Train every cell that `path` does not have yet: both SNR, each of `settings`, each seed.
+def grid(path: str | os.PathLike = PATH, *, seeds: tuple[int, ...] | None = None,
+         settings: tuple[str, ...] = tuple(SEEDS), n_samples: int = N, n_test: int = N_TEST) -> sweep.Plan:
+    """Both SNR, each of `settings`, each seed; a cell has `n_samples` training digits and `n_test` test digits.
 
-    `seeds` are those of every setting; by default each has its own, SEEDS. A cell has `n_samples` training digits and
-    `n_test` test digits. There are `workers` processes of one thread each; `fresh` starts over. Runs of one seed share
-    digits, noise and initial weights between the two SNR, so that their difference can be taken seed by seed. Returns
-    how many cells were computed and how many were there. `UserError` for a damaged file of digits, and
-    as in `vitbo_lib.sweep.run_sweep` and `vitbo_lib.vit.fit`.
+    `seeds` are those of every setting; by default each has its own, SEEDS. Runs of one seed share digits, noise and
+    initial weights between the two SNR, so that their difference can be taken seed by seed. `UserError` for a damaged
+    file of digits.
     """
     seeds_of = {setting: tuple(SEEDS.get(setting, (0,)) if seeds is None else seeds) for setting in settings}
     parameters = {"settings": {name: asdict(config) for name, config in PRESETS.items()}, "training": asdict(TRAINING),
@@ -82,7 +79,13 @@ def first_look(path: str | os.PathLike = PATH, workers: int = 2, *, seeds: tuple
     mnist.load()  # a damaged file is one line here, not one in each worker
     cells = [Cell(setting, n_samples, snr, seed, n_test) for setting, some in seeds_of.items() for seed in some
              for snr in SNRS]  # in SEEDS the slow network comes first, so that no worker waits for it at the end
-    return sweep.run_sweep(table, cells, compute, workers, progress=progress, fresh=fresh)
+    return sweep.Plan(table, cells, compute)
+
+
+def plan(folder: str | os.PathLike = PATH.parent, profile: str = "lab") -> sweep.Plan:
+    """The first look of the book; at `smoke` one network and few digits."""
+    sizes = {"seeds": (0,), "n_samples": 200, "n_test": 500, "settings": ("usual",)} if profile == "smoke" else {}
+    return grid(Path(folder) / PATH.name, **sizes)
 
 
 def summary(rows: pd.DataFrame, column: str) -> dict[tuple[str, float], Interval]:

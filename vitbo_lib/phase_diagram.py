@@ -22,7 +22,7 @@ from vitbo_lib.observables import observe
 from vitbo_lib.seeds import stream
 from vitbo_lib.span import Problem, Seen, assemble, first_samples, look
 from vitbo_lib.store import Table
-from vitbo_lib.sweep import Outcome, run_sweep
+from vitbo_lib.sweep import Plan
 from vitbo_lib.training import gradient_descent
 
 LAW = SignalNoise(n_tokens=16, d=1024, signal_norm=1.0, sigma_p=0.2, sigma_p_tilde=4.0, project=False)
@@ -117,9 +117,9 @@ def table(reading: str, folder: str | Path = RESULTS, seeds: Sequence[int] = ran
                  seeds=tuple(seeds), command=f"vitbo results --only figure_1_{reading}")
 
 
-def run(reading: str, folder: str | Path = RESULTS, seeds: Sequence[int] = range(5),
-        samples: Sequence[int] = SAMPLES, signal_norms: Sequence[float] = SIGNAL_NORMS, workers: int = 2) -> Outcome:
-    """Compute (or continue) the table of one reading; large N first, so that both workers end together.
+def grid(reading: str, folder: str | Path = RESULTS, seeds: Sequence[int] = range(5),
+         samples: Sequence[int] = SAMPLES, signal_norms: Sequence[float] = SIGNAL_NORMS) -> Plan:
+    """The grid of one reading; large N first, so that both workers end together.
 
     With the undivided reading, cheap, Gaussian weights drawn directly stand beside the uniform ones in every cell;
     with the divided one for N = 4, 7 and 10.
@@ -127,7 +127,14 @@ def run(reading: str, folder: str | Path = RESULTS, seeds: Sequence[int] = range
     norms = tuple(signal_norms)
     uniform = [Cell(reading, "uniform", n, seed, norms) for n in sorted(samples, reverse=True) for seed in seeds]
     gaussian = [replace(cell, init="gaussian") for cell in uniform if reading == "undivided" or cell.N in (4, 7, 10)]
-    return run_sweep(table(reading, folder, seeds), uniform + gaussian, compute, workers)
+    return Plan(table(reading, folder, seeds), uniform + gaussian, compute)
+
+
+def plan(reading: str, folder: str | Path = RESULTS, profile: str = "lab") -> Plan:
+    """The paper's grid with 5 seeds at `lab`, with 10 at `paper`; two cells at `smoke`."""
+    if profile == "smoke":
+        return grid(reading, folder, range(2), (2, 4), (1.0, 100.0))
+    return grid(reading, folder, range(10 if profile == "paper" else 5))
 
 
 # ----------------------------------------------------------------------------------------------- reading the diagram

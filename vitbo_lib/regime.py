@@ -24,7 +24,7 @@ from vitbo_lib.observables import observe, view
 from vitbo_lib.phase_diagram import crossing
 from vitbo_lib.simulation import Setting
 from vitbo_lib.store import Table
-from vitbo_lib.sweep import Outcome, run_sweep
+from vitbo_lib.sweep import Plan
 from vitbo_lib.theory import Constants, Parameters
 
 N, M, EPSILON, DELTA = 64, 2, 0.01, 0.01
@@ -135,11 +135,10 @@ def table(folder: str | Path = RESULTS, seeds: int = 16) -> Table:
                              "largest_d": LARGEST_D}, command="vitbo results --only theorems_regime")
 
 
-def run(folder: str | Path = RESULTS, workers: int = 2, profile: str = "lab") -> Outcome:
-    """Compute (or continue) the table: 16 seeds at `lab`, 32 at `paper`, a handful of cells at `smoke`."""
+def plan(folder: str | Path = RESULTS, profile: str = "lab") -> Plan:
+    """The grid: 16 seeds at `lab`, 32 at `paper`, a handful of cells at `smoke`."""
     seeds, few = {"smoke": (1, 0), "lab": (16, 4), "paper": (32, 8)}[profile]
-    wanted = cells(seeds, few, (0.3, 5.0) if profile == "smoke" else RATIOS)
-    return run_sweep(table(folder, seeds), wanted, compute, workers)
+    return Plan(table(folder, seeds), cells(seeds, few, (0.3, 5.0) if profile == "smoke" else RATIOS), compute)
 
 
 @functools.cache
@@ -321,12 +320,12 @@ def lab_table(folder: str | Path = RESULTS, seeds: int = 8) -> Table:
                                           for side in LAB_SIZES for reading in LAB_READINGS}})
 
 
-def run_lab(folder: str | Path = RESULTS, workers: int = 2, profile: str = "lab") -> Outcome:
-    """Compute (or continue) the ends of the examples: 8 seeds at `lab`, 16 at `paper`, 1 at `smoke`."""
+def lab_plan(folder: str | Path = RESULTS, profile: str = "lab") -> Plan:
+    """The ends of the examples: 8 seeds at `lab`, 16 at `paper`, 1 at `smoke`."""
     seeds = {"smoke": 1, "lab": 8, "paper": 16}[profile]
     wanted = [{"phase": side, "reading": reading, "seeds": tuple(range(seeds))} for side in LAB_SIZES
               for reading in LAB_READINGS]
-    return run_sweep(lab_table(folder, seeds), wanted, compute_lab, workers)
+    return Plan(lab_table(folder, seeds), wanted, compute_lab)
 
 
 @functools.cache

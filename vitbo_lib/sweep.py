@@ -86,8 +86,8 @@ class _Signals:
 
 # ------------------------------------------------------------------------------------------------------------- cells
 
-def _entries(cell) -> dict:
-    """The entries of a cell, a dict or a dataclass."""
+def entries(cell) -> dict:
+    """The entries of a cell, a dict or a dataclass, by name."""
     if dataclasses.is_dataclass(cell) and not isinstance(cell, type):
         return {entry.name: getattr(cell, entry.name) for entry in dataclasses.fields(cell)}
     if isinstance(cell, Mapping):
@@ -103,18 +103,18 @@ def cell_keys(table: Table, cell) -> list[tuple]:
     >>> cell_keys(Table("phase.csv", key=("N", "seed"), columns=("loss",)), {"N": 16, "seeds": (0, 1), "eta": 0.1})
     [(16, 0), (16, 1)]
     """
-    entries, choices = _entries(cell), []
+    named, choices = entries(cell), []
     for name in table.key:
-        if name not in entries and f"{name}s" not in entries:
+        if name not in named and f"{name}s" not in named:
             raise UserError(f"cell {describe(cell)} has no {name}, a key column of {table.path}; add it")
-        value = entries[name] if name in entries else entries[f"{name}s"]
+        value = named[name] if name in named else named[f"{name}s"]
         choices.append(value if isinstance(value, tuple | list | range) else [value])
     return [table.key_of(dict(zip(table.key, key))) for key in itertools.product(*choices)]
 
 
 def describe(cell) -> str:
     """A cell in one short line."""
-    text = ", ".join(f"{name}={value}" for name, value in _entries(cell).items())
+    text = ", ".join(f"{name}={value}" for name, value in entries(cell).items())
     return f"({text[:150]}{'...' if len(text) > 150 else ''})"
 
 
@@ -166,6 +166,16 @@ def _end(pool: futures.Executor, kill: bool) -> None:
         process.terminate()
     for process in processes if kill else ():
         process.join()
+
+
+@contextmanager
+def executor(workers: int) -> Iterator[futures.Executor]:
+    """`workers` processes of one thread each, as sweeps use them, or this process for workers = 1."""
+    if workers == 1:
+        yield _Here()
+        return
+    with _one_thread(), _pool(workers) as pool:
+        yield pool
 
 
 @contextmanager

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from vitbo_lib import data, draw, draw_check, simulation, span, training, transformer
+from vitbo_lib import data, draw, draw_check, flow, simulation, span, training, transformer
 from vitbo_lib.claims import DIFFERS, HOLDS, Claim, Evidence
 from vitbo_lib.evidence.setting import relative
 from vitbo_lib.initialization import GaussianInit
 from vitbo_lib.intervals import Interval, format_interval, mean_interval
+from vitbo_lib.observables import observe
 
 ROUNDING = 1e-9  # after some hundred steps
 N = 16
@@ -134,6 +135,33 @@ def any_dimension() -> Evidence:
     return Evidence(_verdict(all(1 in i for i in found.values())), f"mean squares over the law's: {finding}")
 
 
+FLOW_SEEDS = range(8)
+FLOW_STEPS = (100, 200, 400, 800)
+
+
+def flow_errors() -> pd.DataFrame:
+    """Descent at four rates against flow at the same time eta t: a row a seed and rate, errors of three quantities."""
+    rows = []
+    for seed in FLOW_SEEDS:
+        problem = simulation.build(REDUCED, "drawn", [seed])
+        end = flow.gradient_flow(problem, epsilon=REDUCED.epsilon, tolerance=1e-9)
+        wanted, time = observe(problem, end.coefficients), float(end.time)
+        for steps in FLOW_STEPS:
+            found = training.gradient_descent(problem, eta=time / steps, epsilon=1e-300, max_steps=steps)
+            seen = observe(problem, found.coefficients)
+            rows.append({"seed": seed, "eta": time / steps} | {
+                name: abs(float(seen[name] - wanted[name])) for name in ("train_loss", "test_loss", "v_xi2")})
+    return pd.DataFrame(rows)
+
+
+def flow_order() -> Evidence:
+    """The power of eta with which descent approaches its flow, the mean over quantities, interval over seeds."""
+    orders = [np.mean([np.polyfit(np.log(rows["eta"]), np.log(rows[name]), 1)[0]
+                       for name in ("train_loss", "test_loss", "v_xi2")]) for _, rows in flow_errors().groupby("seed")]
+    i = mean_interval(orders)
+    return Evidence.of(_verdict(i.low >= 0.9 and i.high <= 1.1), f"order {format_interval(i, 3)}", i)
+
+
 def _claim(id: str, statement: str, check, quantity: str, tolerance: str = "rounding over the steps: 1e-9",
            kind: str = "exact", seeds: Sequence[int] = (0,)) -> Claim:
     return Claim(id=id, statement=statement, where="ours", kind=kind, quantity=quantity, tolerance=tolerance,
@@ -153,4 +181,7 @@ CLAIMS = (
     _claim("any-dimension", "At $d = 10^{16}$, $d_h = 10^9$ drawn norms, cosines and logits spread as their law says",
            any_dimension, "mean squares over the law's", "99 % intervals over draws", "statistical",
            seeds=range(DRAWS)),
+    _claim("flow-order", "Gradient descent approaches its flow at first order in $\\eta$", flow_order,
+           "log-log slope of the differences over the rate", "0.1: four rates are no limit", "scaling",
+           seeds=FLOW_SEEDS),
 )
