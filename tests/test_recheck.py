@@ -68,6 +68,7 @@ def test_a_library_that_computes_something_else_is_seen(stored, tmp_path):
 def test_missing_numbers_and_words_are_compared_too():
     assert recheck.differences({"a": float("nan")}, {"a": 1.0}, ("a",), 1.0)
     assert not recheck.differences({"a": float("nan")}, {"a": float("nan")}, ("a",), 1.0)
+    assert not recheck.differences({"a": float("nan")}, {"a": None}, ("a",), 0.0)
     assert recheck.differences({"a": "x"}, {"a": "y"}, ("a",), 1.0)
     assert not recheck.differences({"seconds": 1.0}, {"seconds": 9.0}, ("seconds",), 0.0)
 

@@ -59,6 +59,7 @@ def differences(stored: Mapping, found: Mapping, columns: tuple[str, ...], toler
     def same(old, new) -> bool:
         if isinstance(old, str) or isinstance(new, str):
             return str(old) == str(new)
+        old, new = (math.nan if number is None else float(number) for number in (old, new))  # None: missing
         if math.isnan(old) or math.isnan(new):
             return math.isnan(old) and math.isnan(new)
         return abs(old - new) <= tolerance * (1 if abs(old) < 1 else abs(old))

@@ -6,7 +6,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitbo_lib import draw_check, mnist_experiment, phase_diagram, regime
+from vitbo_lib import (
+    augmentation,
+    draw_check,
+    finite_size,
+    mnist_experiment,
+    phase_diagram,
+    population,
+    regime,
+    stage_events,
+    stage_scaling,
+    symmetric,
+    symmetric_drawn,
+    transition_map,
+)
 from vitbo_lib.data import whole
 from vitbo_lib.errors import UserError
 from vitbo_lib.sweep import Plan
@@ -36,6 +49,21 @@ TABLES = {stored.name: stored for stored in (
     Stored("draw_in_law", "runs with all coordinates and runs drawn directly", draw_check.plan),
     Stored("theorems_regime", "Theorems 4.1 and 4.2 in their own regime", regime.plan, FLOW),
     Stored("theorems_lab", "the examples of Appendix A, both readings of w_O", regime.lab_plan),
+    Stored("transition_map", "the transition at M = 2, 3, 4, 8 and N = 8 to 128, in the regime", transition_map.plan,
+           FLOW, 30.0),
+    Stored("symmetric_limit", "where sides change in the symmetric limit, N from 4 to 10^12", symmetric.plan, FLOW,
+           20.0),
+    Stored("symmetric_drawn", "drawn runs beside the symmetric limit", symmetric_drawn.plan, FLOW, 5.0),
+    Stored("lab_to_regime", "the transition from d = 10^3 to 10^16, and Figure 1 changed step by step",
+           finite_size.plan, FLOW, 30.0),
+    Stored("stage_events", "ways of training: what the proofs speak about, at every state", stage_events.plan, FLOW,
+           20.0),
+    Stored("stage_scaling", "stage times, gaps of logits, sums of coefficients over d_h, SNR, N and w_O",
+           stage_scaling.plan, FLOW, 10.0),
+    Stored("population", "fresh points after training, one by one", population.plan, FLOW, 5.0),
+    Stored("population_scaling", "fresh logits, moved weights and test loss over d_h, d, delta and epsilon",
+           population.scaling_plan, FLOW, 5.0),
+    Stored("augmentation", "noisy copies, fresh samples, nothing added", augmentation.plan, seconds=10.0),
     Stored("figure_1_undivided", "Figure 1, w_O not divided by 16", partial(phase_diagram.plan, "undivided")),
     Stored("figure_1_divided", "Figure 1, w_O divided by 16", partial(phase_diagram.plan, "divided"), seconds=20.0),
     Stored("figure_2_first_look", "digits at N = 3000, SNR 0.2 and 2.0", mnist_experiment.plan, 0.05, 600.0),
