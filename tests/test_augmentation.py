@@ -42,6 +42,17 @@ def test_initial_rates_meet_at_break_even_and_not_elsewhere(small, arm):
     assert not rates_meet(arm, 1.5 * at)
 
 
+@pytest.mark.parametrize("arm", ["none", "copies, s = 1", "copies, s = 2"])
+def test_initial_rates_are_those_of_the_argument(small, arm):
+    """Signal: ||mu||^2 ||w_O||^2 / (4 M), being in half of the samples; noise: sigma^2 d (1 + s^2 / k) / (2 N M)."""
+    problem, s = augmentation.problems(2.0, 0)[arm], augmentation.ARMS[arm][1]
+    signal, noise = (rate / float(problem.w_o_norm_squared) for rate in first_step(problem))
+    energy = augmentation.SIGMA_P_TILDE**2 * augmentation.D
+    assert signal == pytest.approx(augmentation.signal_norm(2.0) ** 2 / (4 * augmentation.M), rel=0.03)
+    assert noise == pytest.approx(energy * (1 + s**2 / augmentation.COPIES) / (2 * augmentation.N * augmentation.M),
+                                  rel=0.1)
+
+
 def test_arms_are_paired(small):
     drawn = augmentation.problems(3.0, 1)
     first = slice(0, augmentation.N * augmentation.M)

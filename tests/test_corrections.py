@@ -36,6 +36,15 @@ def test_another_statement_does_not(planted):
     assert planted().holds is False
 
 
+@pytest.mark.parametrize(("tokens", "most"), [(2, 50.0), (4, 34.0), (16, 414 / 15)])
+def test_frobenius_norm_is_short_by_what_is_said(tokens, most):
+    """The largest ratio of true and printed squared norms over signals from none to strong, counted token by token."""
+    signals = [0.0, 0.1, 1.0, 10.0]
+    ratios = [(signal + 25 * tokens + sum(1 for _ in range(tokens - 2))) / (signal + tokens - 1) for signal in signals]
+    assert max(ratios) == pytest.approx(most)
+    assert float(symbolic_corrections.frobenius_norm().parts["at_c_p"].subs(M, tokens)) == pytest.approx(most)
+
+
 def test_initial_norm_of_keys_against_sampling():
     """F.12: E ||k_+||^2 is ||mu||^2 sigma_h^2 d_h."""
     import numpy as np

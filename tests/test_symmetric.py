@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from scipy.integrate import solve_ivp
 
 from vitbo_lib import regime, symmetric, symmetric_algebra, symmetric_drawn, symmetric_explicit
 from vitbo_lib.errors import UserError
@@ -54,6 +56,70 @@ def test_blocks_are_those_of_the_matrix_of_all_tokens(tokens):
     copies = (1, n - 1, n * (m - 1))
     expected = np.sort(np.concatenate([np.tile(np.linalg.eigvals(b[0]).real, c) for b, c in zip(blocks, copies)]))
     assert found == pytest.approx(expected, abs=1e-9)
+
+
+def pattern(tokens, symmetric_types, rng):
+    """A matrix of the pattern with random entries; nothing between the classes."""
+    values, found = {}, np.zeros((len(tokens), len(tokens)))
+    for i, a in enumerate(tokens):
+        for j, b in enumerate(tokens):
+            if a[1] != b[1]:
+                continue
+            kinds = a[0] + b[0]
+            if symmetric_types:
+                kinds = "".join(sorted(kinds, key="mxw".index))
+            near = "" if "m" in kinds else "other" if a[2] != b[2] else "same" if a == b else "sample"
+            found[i, j] = values.setdefault((kinds, near), 0.4 * rng.standard_normal())
+    return found
+
+
+@pytest.mark.parametrize(("n", "tokens"), [(4, 2), (4, 3), (4, 4), (6, 4), (4, 6)])
+def test_velocity_at_random_symmetric_states_is_that_of_all_tokens(n, tokens):
+    """P, A, C of all tokens at random, autograd for the derivative of the loss, the flow in full matrices."""
+    rng, ratio, gain = np.random.default_rng(n + tokens), 2.7, 5.0
+    problem = Limit(n_samples=n, tokens=tokens, ratio=ratio, gain=gain, c_p_squared=3.7)
+    every = [("m", k, -1, -1) for k in (0, 1)]
+    every += [("x" if i == 0 else "w", k % 2, k, i) for k in range(n) for i in range(tokens - 1)]
+    energy = np.array([problem.energies["mxw".index(token[0])] for token in every])
+    p, a, c = (pattern(every, alike, rng) for alike in (False, True, True))
+    v = rng.standard_normal(3) * [1, 1, tokens > 2]
+    signed = np.array([v["mxw".index(token[0])] * (1 - 2 * token[1]) for token in every])
+    logits, values = (torch.tensor(part, requires_grad=True) for part in (p, signed))
+    loss = 0.0
+    for k in range(n):
+        rows = [k % 2, *range(2 + k * (tokens - 1), 2 + (k + 1) * (tokens - 1))]
+        f = (torch.softmax(logits[rows][:, rows], -1) @ values[rows]).mean()
+        loss = loss + torch.nn.functional.softplus(-(1 - 2 * (k % 2)) * f) / n
+    b, u = (-part.numpy() for part in torch.autograd.grad(loss, (logits, values)))
+    d = np.diag(energy)
+    moved = d @ b @ c + a @ b @ d, d @ b @ p.T + p @ b.T @ d, d @ b.T @ p + p.T @ b @ d
+    one = [i for i, token in enumerate(every) if token[1] == 0]
+    own = [every[i] for i in one]
+
+    def column(weight):
+        vector = np.array([weight(token) for token in own], dtype=float)
+        return vector / np.linalg.norm(vector)
+
+    kinds = "mxw"[: min(tokens, 3)]
+    columns = [np.stack([column(lambda t, k=k: t[0] == k) for k in kinds], 1),
+               np.stack([column(lambda t, k=k: (t[0] == k) * {0: 1, 2: -1}.get(t[2], 0)) for k in kinds[1:]], 1)]
+    if tokens > 3:
+        columns.append(column(lambda t: (t[0] == "w" and t[2] == 0) * {1: 1, 2: -1}.get(t[3], 0))[:, None])
+    shrink = np.diag(energy[one] ** -0.5)
+
+    def packed(head, matrices, origin):
+        parts = [head]
+        for basis in columns:
+            for matrix, scale in zip(matrices, (1.0, gain, gain)):
+                small = basis.T @ shrink @ matrix[np.ix_(one, one)] @ shrink @ basis / scale
+                parts.append((small - origin * (scale != 1) * np.eye(len(small))).ravel())
+        return np.concatenate(parts)
+
+    speed = energy * u
+    heads = np.array([speed[0], speed[2], speed[3] if tokens > 2 else 0.0])
+    found = Flow(problem).velocity(np.array([0]), packed(v, (p, a, c), 1)[None])[0]
+    expected = packed(heads, moved, 0)
+    assert found == pytest.approx(expected, abs=1e-12 * np.abs(expected).max())
 
 
 def test_attention_adds_up_and_even_at_the_start():
@@ -136,6 +202,47 @@ def test_break_evens_stand_in_sympy():
     parts = symmetric_algebra.largest_constant().parts
     assert str(parts["root"]) == "2*(M - 1)"
     assert not symmetric_algebra.closed_system(alike=False).holds
+
+
+def only_noise_logits_move(ratio, tokens):
+    """N infinite, written out by hand: whether the query of xi_2 ends on its own key rather than off it.
+
+    Logits between noise tokens of a sample move at E_a E_b, of order N^2; those with mu, of order N, stay 0.
+    """
+    weak, w = tokens - 2, 1 / (25 * tokens)
+
+    def attend(logits, counts):
+        weights = np.exp(np.array(logits) - max(logits))
+        return weights / (counts @ weights)
+
+    at_xi, at_weak = np.array([1, 1, weak]), np.array([1, 1, 1, weak - 1])
+
+    def velocity(_, u):
+        v = np.array([u[0], u[1], u[2], u[2]])
+        xi, one = attend([0, u[3], u[4]], at_xi), attend([0, u[5], u[6], u[7]], at_weak)
+        read_xi, read_one = at_xi * xi @ v[:3], at_weak * one @ v
+        seen = [1 / tokens + xi[k] + weak * one[k] for k in (0, 1)]
+        seen.append(1 / tokens + xi[2] + one[2] + (weak - 1) * one[3])
+        return [ratio / 2 * seen[0], seen[1], w * seen[2], xi[1] * (v[1] - read_xi), w * xi[2] * (v[2] - read_xi),
+                w * one[1] * (v[1] - read_one), w**2 * one[2] * (v[2] - read_one), w**2 * one[3] * (v[2] - read_one)]
+
+    def on(_, u):
+        return u[3] - u[4] - 8
+
+    def off(_, u):
+        return u[3] + 8
+
+    on.terminal = off.terminal = True
+    end = solve_ivp(velocity, (0, 1e7), np.zeros(8), method="LSODA", rtol=1e-8, atol=1e-11, events=[on, off])
+    return len(end.t_events[0]) > 0
+
+
+@pytest.mark.parametrize("tokens", [3, 4, 8])
+def test_constant_at_large_n_is_that_of_the_limit_written_out(tokens):
+    c = float(symmetric.of_tokens(symmetric.load(), tokens)["xi2"].iloc[-1])  # N = 10^12
+    assert only_noise_logits_move(0.999 * c, tokens)
+    assert not only_noise_logits_move(1.001 * c, tokens)
+    assert c < 2 * tokens - 2
 
 
 # ---- drawn runs and tables

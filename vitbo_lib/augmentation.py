@@ -5,9 +5,9 @@ xi + s sigma z. A copy has SNR / sqrt(1 + s^2), and there are k N of them; but c
 fresh samples at the reduced SNR, and the N samples as they are, stand beside them, with the same first noise, the same
 weights and the same fresh points (paired seeds). Fresh points follow the law that was there before.
 
-The race of initial rates (`break_even`): the signal gains eta ||mu||^2 ||w_O||^2 / (2 M) a step, whatever is done to
-the noise. A noise token gains by the copies of its own sample, whose inner products with it are sigma^2 d (its own
-(1 + s^2) sigma^2 d): in all eta sigma^2 d (1 + s^2 / k) ||w_O||^2 / (2 N M).
+The race of initial rates (`break_even`): the signal, in half of the samples, gains eta ||mu||^2 ||w_O||^2 / (4 M) a
+step, whatever is done to the noise. A noise token gains by the copies of its own sample, whose inner products with it
+are sigma^2 d (its own (1 + s^2) sigma^2 d): in all eta sigma^2 d (1 + s^2 / k) ||w_O||^2 / (2 N M).
 """
 
 import functools

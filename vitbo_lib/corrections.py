@@ -185,7 +185,7 @@ _FORMULAS = (
         printed=r"$\sigma_p$ for all tokens in $\norm{X_n}_F$; $d_h^{-1/4}$ in (118); $C_{21}$ for two constants; a "
                 "product from $i = 1$",
         read=r"$\tilde\sigma_p$ for token 2; $d_h^{1/2}$; two names; from $i = 2$",
-        why="The first is a constant factor, $C_p^2 = 25M$ in the square at most.",
+        why="The first is a constant factor, $(C_p^2 + M - 2)/(M - 1) \\le 50$ in the square.",
         claims=("print-D.8",), artefact=True),
     _formula(
         number=23, where="E.1, E.2, E.3",

@@ -271,6 +271,13 @@ def all_events(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["case", "side", "seed", *EVENTS])
 
 
+def own_runs(rows: pd.DataFrame, side: str) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, float]]:
+    """The runs of the smallest problem, seed 0 of them in order of time, and its `events`: what figures show."""
+    own = rows[(rows["case"] == "regime") & (rows["side"] == side)]
+    one = own[own["seed"] == 0].sort_values("time")
+    return own, one, events(one, side, tokens_of("regime"))
+
+
 def tokens_of(case: str) -> int:
     """M of a case."""
     return REGIMES[case][1] if case in REGIMES else 4

@@ -150,7 +150,8 @@ def largest_constant(ratio=None) -> Derivation:
 
     Of all logits that of xi_2 on its own key moves first, its rate being the square of its energy. It moves by
     V_xi - (phi V), which at even attention is V_xi - (V_mu + V_xi + (M - 2) V_w) / M with V_mu : V_xi : V_w =
-    r/2 : 1 : 1/C_p^2. `parts` has the root in r with C_p kept, too.
+    r/2 : 1 : 1/C_p^2. `parts` has the root in r with C_p kept, too: that is the balance of the first moment, and above
+    the constant at this C_p, since the query leaves the weak keys while it is undecided.
 
     >>> largest_constant().holds, largest_constant("M").holds
     (True, False)

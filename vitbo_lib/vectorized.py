@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitbo_lib import regime, simulation, training
 from vitbo_lib.coefficients import (
+    Coefficients,
     coefficients,
     distinct_rows,
     gram,
@@ -122,6 +123,27 @@ def freezing(setting: Setting, seeds: Sequence[int], steps: Sequence[int]) -> pd
             seen = {name: part.tolist() for name, part in observe(problem, state).items()}
             rows.append(pd.DataFrame({"kind": kind, "seed": list(seeds), "t": t} | seen))
     return pd.concat(rows, ignore_index=True)
+
+
+def freezing_in_lab(last: int) -> pd.DataFrame:
+    """`freezing` in Appendix A's benign example up to step `last`, two seeds."""
+    lab = dataclasses.replace(regime.lab_setting("benign"), n_test=1)
+    return freezing(lab, (0, 1), sorted({0, 100, last, *np.geomspace(1, last, 24).round().astype(int).tolist()}))
+
+
+def matrix_step() -> tuple[float, Coefficients]:
+    """Training loss and one-step coefficients of a small problem (M = 3, N = 4, d = 400) after 60 steps.
+
+    >>> loss, found = matrix_step()
+    >>> found.alpha.shape
+    torch.Size([1, 10, 10])
+    """
+    law = SignalNoise(n_tokens=3, d=400, signal_norm=2.0, sigma_p=0.06, sigma_p_tilde=0.09)
+    small = Setting(law=law, n_samples=4, d_h=100, d_v=8, init=GaussianInit(sigma_h=0.03, sigma_v=0.001), eta=0.05,
+                    n_test=1)
+    problem = simulation.build(small, "reduced", [3])
+    _, loss, state = next(training.states(problem, eta=small.eta, steps=[60]))
+    return float(loss), coefficients(problem.train, state, small.eta)
 
 
 SWEEPS = {"d_h": (1e3, 1e5, 1e7, 1e9, 1e11), "d": (1e3, 1e5, 1e7, 1e9, 1e12), "eta": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)}

@@ -77,7 +77,8 @@ def frobenius_norm() -> Evidence:
     proof = symbolic_corrections.frobenius_norm()
     factor = float(proof.parts["at_c_p"].subs(M, 4))
     verdict = DIFFERS if not proof.holds else CONSTANT if factor > 1 else HOLDS
-    return Evidence(verdict, f"short by at most C_p² = 25 M in the square, {factor:.0f} at M = 4", factor)
+    return Evidence(verdict, f"short by at most (C_p² + M - 2)/(M - 1) in the square, {factor:.0f} at M = 4 and "
+                    f"{float(proof.parts['at_c_p'].subs(M, 2)):.0f} at M = 2", factor)
 
 
 def harmful_margin() -> Evidence:

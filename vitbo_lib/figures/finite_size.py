@@ -12,7 +12,11 @@ from vitbo_lib.regime import over_seeds
 
 RATIO_AXIS = r"$N \cdot \mathrm{SNR}^2 \,/\, C_p^2$"
 ROLES = ("xi2", "paper", "ours", "train", "signal", "test")  # of d, from small to large
+LINES = ((0, (3, 1.5)), (0, (7, 2, 1.2, 2)), "-", (0, (1, 1.2)), (0, (8, 1.5)), "-")  # solid: a light one, a dark one
 READINGS = {"undivided": "$w_O$ not divided", "divided": "$w_O$ divided by 16"}
+SIDE_BY_SIDE = {"M = 2": "$W_V$ from 0", "M = 2 values at cap": "$\\sigma_V$ at the cap (7)"}  # of `maps`
+OVER_DIMENSION = {"M = 2": "$M = 2$", "M = 2 values at cap": "$M = 2$, $\\sigma_V$ at the cap", "M = 4": "$M = 4$",
+                  "M = 16": "$M = 16$"}  # of `width_and_position`
 RUNG_NAMES = {
     "as in Figure 1": "as in Figure 1", "descent": "classes of equal size", "flow": "gradient flow (base)",
     "noise projected": "noise projected", "d": "$d = 10^{12}$", "d_h": "$d_h = 10^9$",
@@ -32,7 +36,8 @@ def power(d: float) -> str:
 
 def _curves(ax: Axes, rows: pd.DataFrame, value: str, roles: dict) -> None:
     for d, part in rows.groupby("d"):
-        found, look = over_seeds(part, "ratio", value), style.look(roles[d])
+        found = over_seeds(part, "ratio", value)
+        look = {"color": style.LIGHT[roles[d]], "linestyle": LINES[ROLES.index(roles[d])]}
         ax.plot(found["ratio"], found["mean"], **look, linewidth=1.5, label=f"${power(d)}$")
         ax.fill_between(found["ratio"], found["low"], found["high"], color=look["color"], alpha=0.15, linewidth=0)
 
@@ -57,7 +62,7 @@ def maps(rows: pd.DataFrame, paths: dict[str, str], xlim: tuple[float, float] = 
     for ax, name in zip(axes[:, 0], ("test loss", "test error", "attention:\nsignal / (signal + $\\xi_2$)")):
         ax.set_ylabel(name)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside upper center", ncols=6, title="$d$", handlelength=1.8, columnspacing=1.0)
+    fig.legend(handles, labels, loc="outside upper center", ncols=6, title="$d$", handlelength=2.4, columnspacing=0.9)
     return fig
 
 
@@ -101,7 +106,7 @@ def ladder(found: pd.DataFrame, paper: float = 2.5) -> Figure:
     for x, role, label in ((2.0, "ours", "$2 C_p^2$ (equal initial rates)"), (paper, "paper", "Figure 1: 1000")):
         ax.axvline(x, **style.look(role), linewidth=1.4, label=label)
     ax.set_yticks(list(heights.values()), [RUNG_NAMES[rung] for rung in rungs])
-    ticks = np.array([1, 1.5, 2, 2.5, 3, 4, 6])
+    ticks = np.array([1, 1.5, 2, 2.5, 3, 4, 6, 10])
     ax.set(xscale="log", xlabel=RATIO_AXIS + " on the boundary")
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
@@ -116,10 +121,10 @@ def classes(found: pd.DataFrame) -> Figure:
     `found`: `vitbo_lib.figure_1_shift.classes` of both readings; the line is the break-even of that class alone.
     """
     fig, ax = style.subplots(height=3.8)
-    for (low, high), role in zip(((2, 6), (7, 13), (14, 20)), ("train", "signal", "test")):
+    for (low, high), role, marker in zip(((2, 6), (7, 13), (14, 20)), ("train", "signal", "test"), "o^s"):
         part = found[found["N"].between(low, high)]
-        ax.plot(1 / part["share"], part["ratio"], linestyle="none", marker=style.MARKERS[role], markersize=4.5,
-                alpha=0.6, markeredgewidth=0, color=style.look(role)["color"], label=f"$N$ = {low} to {high}")
+        ax.plot(1 / part["share"], part["ratio"], linestyle="none", marker=marker, markersize=5, alpha=0.6,
+                markeredgewidth=0, color=style.look(role)["color"], label=f"$N$ = {low} to {high}")
     at = np.array([1.0, 2.0])
     ax.plot(at, at, **style.look("ours"), label="equal initial rates")
     ax.set(xlabel="1 / share of the larger class", ylabel=f"{RATIO_AXIS}\non the boundary")

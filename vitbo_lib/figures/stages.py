@@ -11,6 +11,7 @@ from vitbo_lib.figures import style
 
 MARKS = {"dominance": ("test", "D", "values: $3M$ times the others"), "attention": ("signal", "o", "attention 0.9"),
          "derivative": ("xi2", "s", "$-\\ell' < 0.4$"), "end": ("train", "^", r"loss $\epsilon$")}
+CASES = {"regime": "theorem's regime", "App. A": "Appendix A, $w_O$ divided"}  # of `monotone`
 FORMULAS = {"t_1": "$T_1$", "t_2": "$T_2$", "t_3": "$T_3$"}
 GAPS = {"benign": (("lambda_signal", "signal", r"$\Lambda$, signal query"),
                    ("lambda_noise", "noise", r"$\Lambda$, noise queries")),
@@ -24,6 +25,16 @@ def _spread(ax: Axes, at: float, times: pd.Series, role: str, marker: str) -> No
     if len(times):
         ax.plot([times.min(), times.max()], [at, at], color=style.LIGHT[role], linewidth=1.5)
         ax.plot(times.median(), at, linestyle="none", marker=marker, color=style.LIGHT[role], markersize=7)
+
+
+def _ticks(ax: Axes, row: float, ticks: dict[str, float]) -> None:
+    """Ticks below a line with their labels, which step aside where two ticks are close."""
+    for label, x in ticks.items():
+        ax.plot([x, x], [row + 0.1, row + 0.28], color=style.PAPER, linewidth=1.6)
+        near = [other for other in ticks.values() if other != x and abs(math.log(other / x)) < math.log(2)]
+        side = "center" if not near else "right" if near[0] > x else "left"
+        ax.annotate(label, (x, row + 0.28), textcoords="offset points", ha=side, fontsize=8.5, color=style.PAPER,
+                    xytext=({"center": 0, "right": 3, "left": -3}[side], -11))
 
 
 def timeline(events: pd.DataFrame, formulas: dict[str, dict[str, float]]) -> Figure:
@@ -41,12 +52,8 @@ def timeline(events: pd.DataFrame, formulas: dict[str, dict[str, float]]) -> Fig
         ax.axhline(row, color=style.INK, linewidth=0.5, alpha=0.4)
         for event, (role, marker, _) in MARKS.items():
             _spread(ax, row, runs[event] / end, role, marker)
-        for key, label in FORMULAS.items():
-            x = formulas.get(name, {}).get(key, math.nan) / end
-            if low < x < high:
-                ax.plot([x, x], [row + 0.1, row + 0.28], color=style.PAPER, linewidth=1.6)
-                ax.annotate(label, (x, row + 0.28), textcoords="offset points", xytext=(0, -11), ha="center",
-                            fontsize=8.5, color=style.PAPER)
+        ticks = {label: formulas.get(name, {}).get(key, math.nan) / end for key, label in FORMULAS.items()}
+        _ticks(ax, row, {label: x for label, x in ticks.items() if low < x < high})
         ax.annotate(name, (low, row), textcoords="offset points", xytext=(2, 8), fontsize=9)
     for role, marker, label in MARKS.values():
         ax.plot([], [], linestyle="none", marker=marker, color=style.LIGHT[role], label=label)
@@ -68,9 +75,10 @@ def stages_over_hidden(rows: pd.DataFrame, formula: pd.DataFrame, slope: float =
     fig, ax = style.subplots(height=4.2)
     for event, (role, marker, label) in MARKS.items():
         means = rows.groupby("d_h")[event].median()
-        ax.plot(means.index, means, color=style.LIGHT[role], linewidth=1.3, linestyle=style.LINESTYLES[role])
-        ax.plot(rows["d_h"], rows[event], linestyle="none", marker=marker, markersize=4.5, color=style.LIGHT[role],
-                alpha=0.6, markeredgewidth=0, label=label)
+        look = style.look(role) | {"linewidth": 1.3, "markersize": 4.5}
+        ax.plot(means.index, means, **look)
+        ax.plot([], [], **look, marker=marker, label=label)
+        ax.plot(rows["d_h"], rows[event], **look | {"linestyle": "none"}, marker=marker, alpha=0.6, markeredgewidth=0)
     for name, label in (("t_1", "$T_1$ of the paper"), ("t_2", "$T_2$, constant 1")):
         if np.isfinite(formula[name]).all():
             ax.plot(formula["d_h"], formula[name], color=style.PAPER, linewidth=1.3, label=label,
@@ -158,9 +166,10 @@ def leaks(rows: pd.DataFrame) -> Figure:
     fig, ax = style.subplots(height=3.9)
     for name, role, label in (("leak_signal", "signal", "signal query"), ("leak_noise", "noise", "noise queries")):
         means = rows.groupby("d_h")[name].median()
-        ax.plot(means.index, means, **style.look(role), linewidth=1.2)
-        ax.plot(rows["d_h"], rows[name], linestyle="none", marker=style.MARKERS[role], markersize=4.5, alpha=0.6,
-                markeredgewidth=0, color=style.LIGHT[role], label=label)
+        look = style.look(role, marker=True) | {"linewidth": 1.2, "markersize": 4.5}
+        ax.plot(means.index, means, **look | {"marker": "none"})
+        ax.plot([], [], **look, label=label)
+        ax.plot(rows["d_h"], rows[name], **look | {"linestyle": "none"}, alpha=0.6, markeredgewidth=0)
     at = np.array([rows["d_h"].max() / 1e6, rows["d_h"].max()], dtype=float)
     level = rows[rows["d_h"] == rows["d_h"].max()][["leak_signal", "leak_noise"]].median().min()
     ax.plot(at, 0.4 * level * (at / at[-1]) ** -0.5, **style.look("ours"), linewidth=3, alpha=0.6, label="slope $-1/2$")

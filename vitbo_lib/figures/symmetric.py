@@ -16,6 +16,7 @@ PANELS = (("attention on signal", (("attention_signal", "signal", "attention"),)
 QUERIES = (("mu_query", "signal", r"query $\mu$"), ("xi2_query", "xi2", r"query $\xi_2$"),
            ("weak_query", "noise", "weak queries"))
 ROLES = {2: "noise", 3: "train", 4: "test", 8: "paper", 16: "ours"}  # of M
+MARKERS = {2: "^", 3: "o", 4: "s", 8: "D", 16: "v"}  # of M, so that grey is enough
 
 
 def overlay(drawn: pd.DataFrame, curves: pd.DataFrame) -> Figure:
@@ -43,11 +44,12 @@ def overlay(drawn: pd.DataFrame, curves: pd.DataFrame) -> Figure:
                 ax.set_ylabel(name)
         axes[0, column].set_title(f"$N = {n}$, $M = {m}$", fontsize=style.FONT_SIZE, loc="left")
     ink = {"linestyle": "none", "color": style.INK, "marker": "o", "markersize": 4}
-    axes[0, 0].legend(handles=[Line2D([], [], color=style.INK, label="limit"), Line2D([], [], **ink, label="near 0"),
-                               Line2D([], [], **ink, markerfacecolor=style.BACKGROUND, label="as asked")],
-                      loc="upper left")
-    axes[1, 0].legend(handles=[Line2D([], [], **style.look(role), label=label) for _, role, label in PANELS[1][1]],
-                      loc="center left")
+    fig.legend(handles=[Line2D([], [], color=style.INK, label="limit"),
+                        Line2D([], [], **ink, label="drawn, start near 0"),
+                        Line2D([], [], **ink, markerfacecolor=style.BACKGROUND, label="drawn, start of Condition 4.1")],
+               loc="outside upper center", ncols=3, columnspacing=1.0, handletextpad=0.4)
+    axes[1, -1].legend(handles=[Line2D([], [], **style.look(role), label=label) for _, role, label in PANELS[1][1]],
+                       loc="center left")
     return fig
 
 
@@ -86,7 +88,7 @@ def constants(rows: pd.DataFrame, reachable: tuple[float, float]) -> Figure:
     for tokens, group in rows.sort_values("N").groupby("M"):
         look = style.look(ROLES[int(tokens)])
         ax.plot(group["N"], group["infinite"], color=look["color"], linewidth=1.8)
-        ax.plot(group["N"], group["loss"], linestyle="none", marker=style.MARKERS[ROLES[int(tokens)]], markersize=4.5,
+        ax.plot(group["N"], group["loss"], linestyle="none", marker=MARKERS[int(tokens)], markersize=4.5,
                 color=look["color"], markerfacecolor=style.BACKGROUND)
         ax.axhline(2 * (tokens - 1), color=look["color"], linewidth=1.0, linestyle=(0, (1, 1.5)))
         ax.annotate(f"$M = {tokens}$", (float(group["N"].max()), float(group["infinite"].iloc[-1])), xytext=(0, -4),

@@ -13,16 +13,17 @@ from vitbo_lib.figures import style
 LINEAR = 0.02
 KINDS = {"all trained": "train", "$W_Q$, $W_K$ frozen": "paper", "$W_V$ frozen": "test"}
 PANELS = (("train_loss", "training loss"), ("attention_signal", "attention on signal"), ("v_signal", "$y V$ of signal"))
-SIZES = {"alpha_{+,+}": ("signal", 1, r"$\alpha_{+,+}$"), "alpha_{n,i,+}": ("train", 1, r"$\alpha_{n,i,+}$"),
-         "alpha_{n,+,i}": ("xi2", -1, r"$-\alpha_{n,+,i}$"), "alpha_{n,i,n,j}": ("test", -1, r"$-\alpha_{n,i,n,j}$"),
-         "other samples": ("noise", 1, r"$|\alpha_{n,i,n',j}|$, $n' \neq n$")}
+SIZES = {"alpha_{+,+}": ("signal", "o", 1, r"$\alpha_{+,+}$"), "alpha_{n,i,+}": ("train", "v", 1, r"$\alpha_{n,i,+}$"),
+         "alpha_{n,+,i}": ("xi2", "s", -1, r"$-\alpha_{n,+,i}$"),
+         "alpha_{n,i,n,j}": ("test", "D", -1, r"$-\alpha_{n,i,n,j}$"),
+         "other samples": ("noise", "^", 1, r"$|\alpha_{n,i,n',j}|$, $n' \neq n$")}
 
 
 def matrices(alpha: np.ndarray, beta: np.ndarray, names: Sequence[str], samples: int) -> Figure:
     """alpha and beta of one step (K K each) as images, relative to the largest entry, tokens in their order.
 
-    Colours are linear up to `LINEAR` of it and logarithmic beyond. `names` are the tokens' (TeX, without dollars);
-    lines separate the signals and the `samples`.
+    Colours are linear up to `LINEAR` of it and logarithmic beyond; negative entries beyond it have a minus. `names` are
+    the tokens' (TeX, without dollars); lines separate the signals and the `samples`.
     """
     fig, axes = style.subplots(2, 1, height=9.2)
     at = np.arange(len(names))
@@ -33,6 +34,8 @@ def matrices(alpha: np.ndarray, beta: np.ndarray, names: Sequence[str], samples:
         name = r"$\alpha$" if by == "key" else r"$\beta$"
         style.heat_map(ax, at, at, matrix / largest, label=f"{name} / largest", cmap=style.DIVERGING,
                        norm=SymLogNorm(LINEAR, vmin=-1, vmax=1))
+        for row, column in np.argwhere(matrix < -LINEAR * largest):  # red and blue are one grey
+            ax.annotate("−", (column, row), ha="center", va="center", color=style.BACKGROUND, fontweight="bold")
         for edge in edges:
             ax.axhline(edge, color=style.INK, linewidth=0.5)
             ax.axvline(edge, color=style.INK, linewidth=0.5)
@@ -51,9 +54,9 @@ def sizes_on_the_way(sizes: pd.DataFrame) -> Figure:
     fig, ax = style.subplots(height=4.2)
     means = sizes.groupby("progress").mean(numeric_only=True)
     means = means[means.index > 0]
-    for column, (role, sign, label) in SIZES.items():
+    for column, (role, marker, sign, label) in SIZES.items():
         value = sign * means[column]
-        ax.plot(means.index, value.where(value > 0), **style.look(role, marker=True), label=label)
+        ax.plot(means.index, value.where(value > 0), **style.look(role), marker=marker, label=label)
     ax.set(xscale="log", yscale="log", xlabel="gradient descent step $t$", ylabel=r"mean coefficient / $\eta$",
            ylim=(1e-9, 3))
     ax.legend(loc="lower left")
