@@ -267,15 +267,15 @@ def class_positions(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _calm(n_samples: int, ratios: Sequence[float], seeds: Sequence[int]) -> pd.DataFrame:
-    """Runs at M = 2 from W_Q, W_K of `CALM_SCALE` times their size, which item (8) does not allow.
+    """Runs at M = 2 from W_V of `CALM_SCALE` times the cap of item (7), which the item allows; logits start as drawn.
 
-    Their initial logits are `CALM_SCALE`^2 times as large. Columns M, N, ratio, seed, positives, share, share_plus,
+    Columns M, N, ratio, seed, positives, share, share_plus,
     share_minus as in the map.
     """
     parts = []
     for ratio in ratios:
         p = regime.parameters(n_samples, 2, regime.snr_at(ratio, n_samples, 2), EPSILON)
-        setting = simulation.setting_of(dataclasses.replace(p, sigma_h=CALM_SCALE * p.sigma_h), n_test=1)
+        setting = simulation.setting_of(dataclasses.replace(p, sigma_v=CALM_SCALE * p.sigma_v), n_test=1)
         problem = simulation.build(setting, "drawn", seeds)
         seen = view(problem.train, simulation.train(setting, problem, "flow").coefficients)
         share, plus = seen.phi[..., 0].mean(-1), seen.labels > 0  # (R N); with two tokens attention is the share
@@ -292,13 +292,13 @@ def _mean_where(values: Tensor, chosen: Tensor) -> list[float]:
 
 @functools.cache
 def calm_runs(seeds: int = 3) -> pd.DataFrame:
-    """Runs with small initial logits and even classes (`_calm`)."""
+    """Runs with small initial values and even classes (`_calm`)."""
     return _calm(CALM[1], CALM_RATIOS, even_seeds(CALM[1], seeds))
 
 
 @functools.cache
 def calm_uneven_runs(seeds: int = 3) -> pd.DataFrame:
-    """Runs with small initial logits, one class with a quarter of the samples: the least that Lemma C.1 allows."""
+    """Runs with small initial values, one class with a quarter of the samples: the least that Lemma C.1 allows."""
     n = CALM_UNEVEN_SAMPLES
     uneven = (seed for seed in itertools.count(FIRST_AS_DRAWN)
               if abs(sample_labels(n, stream(seed, "train", "labels")).sum()) == n / 2)

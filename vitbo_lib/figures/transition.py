@@ -115,7 +115,7 @@ def classes(drawn: pd.DataFrame, calm: pd.DataFrame) -> Figure:
     Both are points of `vitbo_lib.transition_map.class_positions`.
     """
     fig, ax = style.subplots(height=3.8)
-    for points, role, label, size in ((drawn, "noise", "as drawn", 5), (calm, "signal", "small initial logits", 8)):
+    for points, role, label, size in ((drawn, "noise", "as drawn", 5), (calm, "signal", "small initial values", 8)):
         ax.plot(points["predicted"], points["position"], linestyle="none", markersize=size, alpha=0.6,
                 markeredgewidth=0, marker=style.MARKERS[role], color=style.look(role)["color"], label=label)
     ax.axline((BREAK_EVEN, BREAK_EVEN), slope=1, color=style.INK, linewidth=0.8)
