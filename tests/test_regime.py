@@ -88,3 +88,12 @@ def test_predicted_times_are_those_of_the_stages():
     row = regime.derived(pd.DataFrame([(64, 2, 2.0, 0.001, 3.0, 0)], columns=list(regime.KEY))).iloc[0]
     for side in ("benign", "harmful"):
         assert row[f"predicted_{side}"] == pytest.approx(regime.predicted_steps(p, side) * p.eta)
+
+
+@pytest.mark.parametrize(("crossings", "verdict"), [
+    ([1.0, 1.1, 0.9], "holds up to a constant"), ([300.0, 310.0, 320.0], "differs from print"),
+    ([1.0], "differs from print")])
+def test_a_threshold_beyond_the_proofs_constant_does_not_hold(crossings, verdict, monkeypatch):
+    """The proof's 12,000 is 240 C_p^2 at M = 2; a single seed has no interval."""
+    monkeypatch.setattr(evidence.regime, "crossings", lambda *_: crossings)
+    assert CLAIMS["thm-4.1-omega"].check().verdict == verdict

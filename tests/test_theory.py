@@ -224,3 +224,12 @@ def test_margin_in_orders_of_magnitude():
 @pytest.mark.parametrize(("value", "text"), [(3.815e10, "3.8·10¹⁰"), (5e-5, "5.0·10⁻⁵"), (9.96e9, "1.0·10¹⁰")])
 def test_scientific(value, text):
     assert theory.scientific(value) == text
+
+
+def test_a_printed_slip_is_not_confirmed_by_a_proof_that_fails(monkeypatch):
+    from vitbo_lib import symbolic
+    from vitbo_lib.evidence import theory as evidence
+
+    unproved = dataclasses.replace(symbolic.loss_at_target(), holds=False)
+    monkeypatch.setattr(symbolic, "loss_at_target", lambda: unproved)
+    assert evidence.printed_loss_bound().verdict == "not checkable at this scale"

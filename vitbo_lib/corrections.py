@@ -209,9 +209,9 @@ _FORMULAS = (
     _formula(
         number=26, where="F.4",
         printed=r"1/5 for $\beta_{n,i,\pm}$ and $\beta_{n,j,n,i}$, 1/9 for $\alpha_{n,i,n,j}$",
-        read="1/9 for all three",
-        why="All rest on the same estimate of $g_{n,l,j}$, whose worst case falls with $M$. Only the constants of "
-            "later lemmas depend on it.",
+        read="1/6 for all three, with the norms of Lemma C.4",
+        why="All rest on the same estimate of $g_{n,l,j}$, whose worst case falls with $M$. With norms within "
+            "$1 \\pm o(1)$, as Condition 4.1 gives, the printed 1/5 holds too. Only constants depend on it.",
         claims=("F.4-fifth",)),
     _formula(
         number=27, where="F.6, F.9, F.10, F.11",

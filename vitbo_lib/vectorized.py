@@ -71,8 +71,8 @@ def update_terms(problem: Problem, state: Triple, eta: float) -> dict[str, Tenso
     """One step's change of <q_+, k_+>, split into what leads and what does not, of each run (R).
 
     `lead` = alpha_{+,+} ||k_+||^2 + beta_{+,+} ||q_+||^2; `first`: the other terms of first order (eq. (16)); `second`:
-    <Delta q_+, Delta k_+>. `cross`: root mean square of alpha_{n,i,+} without its own sample, over that of its
-    own-sample part, n in S_+.
+    <Delta q_+, Delta k_+>. `cross`: root mean square of what other tokens add to alpha_{n,i,+}, over that of its
+    own token's part, n in S_+.
     """
     found, seen = coefficients(problem.train, state, eta), vectorized(problem.train, state)
     q, k = (torch.nan_to_num(part) for part in (seen.queries, seen.keys))  # a missing signal: its coefficients are 0

@@ -42,7 +42,7 @@ def initial_values() -> Evidence:
         shares[place], with_c = (proportion_interval(int((factor * largest > 1).sum()), len(largest))
                                  for factor in (1.0, c))
         factors[place] = 1 / c
-        verdicts.append(HOLDS if shares[place].high <= DELTA else CONSTANT if with_c.low <= DELTA else DIFFERS)
+        verdicts.append(HOLDS if shares[place].high <= DELTA else CONSTANT if DELTA in with_c else DIFFERS)
     verdict = max(verdicts, key=(HOLDS, CONSTANT, DIFFERS).index)
     finding = "; ".join(f"{place}: with constant 1, {shares[place].mean:.0%} of draws fail; σ_V has to be "
                         f"{factors[place]:.1f} times smaller" for place in PLACES)

@@ -1,6 +1,7 @@
 """Fresh points after training: Lemmas 5.5, D.8, D.9, D.10 and E.6, and what noisy copies of samples do (Appendix G)."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -128,8 +129,9 @@ def lemma_5_5() -> Evidence:
     harmful = pd.concat([points("harmful", lab) for lab in (False, True)])
     too = (harmful["margin"] >= harmful["M"].map(bounds)).mean()
     said = ", ".join(f"{bound:.2f} at M = {tokens}" for tokens, bound in sorted(bounds.items()))
-    return _all(good, f"{good.sum()} of {len(good)} points; the bound is {said}, below 0, and {too:.0%} of the harmful "
-                      "points satisfy it too")
+    found = _all(good, f"{good.sum()} of {len(good)} points; the bound is {said}, below 0, and {too:.0%} of the "
+                       "harmful points satisfy it too")
+    return replace(found, verdict=SCALE) if found.verdict == HOLDS and max(bounds.values()) < 0 else found
 
 
 def bound_d_10() -> Evidence:
@@ -141,7 +143,9 @@ def bound_d_10() -> Evidence:
     finding = (f"at ε = {regime.EPSILON:g} the bound is {bound[at].mean():.2f}, the test loss "
                f"{rows.loc[at, 'test_loss'].mean():.3f}; what the margins' bound alone gives: "
                f"{rows.loc[at, 'lemma_loss'].mean():.2f}")
-    return Evidence(HOLDS if len(over) and over.min() >= 1 else DIFFERS, finding, float(over.min()))
+    beyond = len(over) and over.min() >= 1
+    verdict = DIFFERS if not beyond else SCALE if bound.min() > math.log(2) else HOLDS
+    return Evidence(verdict, finding, float(over.min()))
 
 
 def harmful_values() -> Evidence:
@@ -249,13 +253,13 @@ CLAIMS = (
            "\\max\\{\\norm{\\mu}, \\sigma_p \\sqrt d\\} / (\\epsilon \\norm{\\mu}^2)"),
           ("harmful", "Lemma E.6", "N / (\\epsilon \\sigma_p \\sqrt d)"))),
     _claim("C64", "$y f \\ge \\frac{1}{2M^2} \\abs{V_\\pm} - (1 - \\frac{1}{2M^2}) \\max_i \\abs{\\xi_i^\\top W_V "
-           "w_O}$ where that attention is at least $1/(2M)$", "Lemma D.10", margin_inequality, HOLDS, kind="exact",
-           quantity="smallest room", tolerance=f"{ROUNDING:g}, rounding"),
+           "w_O}$ where that attention is at least $1/(2M)$ and $y V_\\pm$ not below $-\\max_i$", "Lemma D.10",
+           margin_inequality, HOLDS, kind="exact", quantity="smallest room", tolerance=f"{ROUNDING:g}, rounding"),
     _claim("lemma-5.5", "$y f \\ge \\log(C/\\epsilon)/(2M^2) - 1$ on fresh points, with $C = 1$", "Lemma 5.5",
-           lemma_5_5, HOLDS),
+           lemma_5_5, SCALE),
     _claim("lemma-D.10", "$L_D \\le 3 (\\epsilon / C_{20})^{1/(2M^2)}$ and a small term, with $C_{20} = 1$",
-           "Lemma D.10", bound_d_10, HOLDS, seeds=(0, 1, 2), quantity="smallest bound / test loss",
-           tolerance="at least 1, at five ε"),
+           "Lemma D.10", bound_d_10, SCALE, seeds=(0, 1, 2), quantity="smallest bound / test loss",
+           tolerance="at least 1, at five ε; a bound above log 2 says nothing"),
     _claim("E.6-values", "Harmful: with probability 1/2 at least, all values of fresh noise are within 1/2; $V_\\pm$ "
            "is small", "Lemma E.6", harmful_values, HOLDS, tolerance="Wilson interval above 1/2; V± within 1/2"),
     _claim("E.6-loss", "so that $y f \\le 1/2$ there, and $L_D \\ge \\frac12 \\log(1 + e^{-1/2})$", "Lemma E.6",

@@ -51,7 +51,7 @@ SECOND_STAGE = (
            "1.6 to 3, set after a first look: T_1 is not sharp; c > 0", "scaling", SWEEPS),
     _claim("C38", "$c$ grows like $d_h^{1/2}$, $\\norm{w_O}^2$; the printed $1/N$ is right for noise queries only",
            "Lemma 5.3; for $1/N$ ours", BENIGN, logits.coefficient, HOLDS, "log-log slopes of c",
-           "0.05 in d_h; else 0.25, set after a first look; SNR, q_n: -4 to -2", "scaling", SWEEPS),
+           "0.05 in d_h; else 0.25, set after a first look", "scaling", SWEEPS),
     _claim("C40",
            "Logits stay below $\\log d_h^{1/2}$ in stage II and $\\log(d_h^{1/2}/\\epsilon)$ in III (harmful: twice)",
            "E(t), I(t), M(t), Q(t)", BENIGN, logits.log_bounds, HOLDS,
