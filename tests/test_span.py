@@ -118,12 +118,12 @@ def faulty_step(fault):
             scale = torch.ones_like(scale)
         other = logits if fault == "S for S^T" else logits.mT
         queries = self._queries.clone()
-        self._moved_q.baddbmm_(logits, self._keys, alpha=-eta)
+        self._moved[0].baddbmm_(logits, self._keys, alpha=-eta)
         if fault == "new queries":
             self.evaluate()
             queries = self._queries
-        self._moved_k.baddbmm_(other, queries, alpha=-eta)
-        self._moved_v.addcmul_(values, scale, value=-eta)
+        self._moved[1].baddbmm_(other, queries, alpha=-eta)
+        self._moved[2].addcmul_(values, scale, value=-eta)
     return step
 
 

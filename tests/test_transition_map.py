@@ -135,7 +135,7 @@ def test_times_are_in_the_units_of_the_theorems():
     assert bool(rows["even"].iloc[0])
 
 
-def test_small_initial_logits_sharpen_and_classes_part():
+def test_small_initial_values_sharpen_and_classes_part():
     rows = transition_map.calm_runs(1)
     assert transition_map.summary(rows, "share")["mean"].iloc[0] == pytest.approx(2, abs=0.1)
     assert np.allclose(rows["share_plus"] + rows["share_minus"], 2 * rows["share"])

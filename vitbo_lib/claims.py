@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vitbo_lib.data import one_of
 from vitbo_lib.errors import UserError
 from vitbo_lib.intervals import Interval
 
@@ -118,6 +119,7 @@ def badge(verdict: str) -> str:
     >>> badge("holds")
     '[holds]{.verdict .holds}'
     """
+    one_of("verdict", verdict, VERDICTS)
     return f"[{verdict}]{{{BADGES[verdict]}}}"
 
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitbo_lib.span import Points, Triple, by_sample, projections
+from vitbo_lib.data import positive
+from vitbo_lib.span import Points, Triple, by_sample, check_state, projections
 from vitbo_lib.transformer import attention, outputs, token_gradients
 
 
@@ -145,7 +146,7 @@ def coefficients(points: Points, state: Triple, eta: float) -> Coefficients:
     >>> bool((found.alpha.sum(-1).abs() < 1e-12).all())
     True
     """
-    tokens, products = points.n_tokens, gram(points)
+    eta, tokens, products = positive("eta", eta), points.n_tokens, gram(points)
     at_logits, at_values = loss_at_tokens(points, state)
     moved = -eta * (products @ at_values.unsqueeze(-1)).squeeze(-1)
     noise = moved[:, 2:].view(len(moved), points.labels.shape[1], tokens - 1)
@@ -175,6 +176,7 @@ def movement(points: Points, state: Triple) -> Movement:
         columns = part if part.ndim == 3 else part.unsqueeze(-1)
         return (columns * (points.cross @ columns)).sum((1, 2)).clamp(min=0).sqrt()
 
+    check_state(points, state)
     return Movement(*(norm(part) for part in state.parts))
 
 

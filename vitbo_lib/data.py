@@ -1,6 +1,8 @@
 """The data of Definition 3.1: one signal token, one strong and otherwise weak noise tokens."""
 
+import itertools
 import math
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from numbers import Real
 
@@ -8,8 +10,10 @@ import numpy as np
 import torch
 
 from vitbo_lib.errors import UserError
+from vitbo_lib.seeds import stream
 
 LARGEST_DIMENSION = 1e21  # beyond it, differences such as d - 2 - n lose their meaning even as ratios
+MOST_EVEN_SAMPLES = 10**6  # beyond it, seeds of even classes are too rare to look for
 LARGEST_LENGTH = 1e30  # of a signal or of noise; products of four, times d, are far from overflow in float64
 
 
@@ -37,6 +41,18 @@ def positive(name: str, value, *, zero: bool = False, most: float = math.inf) ->
     if value and not 1 / most <= value <= most:
         raise UserError(f"{name} = {value:g} is not possible; give a number from {1 / most:g} to {most:g}")
     return float(value)
+
+
+def one_of(name: str, value, known: Collection) -> None:
+    """`UserError` that lists what is `known`, unless `value` is among it.
+
+    >>> one_of("side", "good", ("benign", "harmful"))
+    Traceback (most recent call last):
+        ...
+    vitbo_lib.errors.UserError: no side 'good'; choose one of benign, harmful
+    """
+    if not isinstance(value, Hashable) or value not in known:
+        raise UserError(f"no {name} {value!r}; choose one of {', '.join(map(str, known))}")
 
 
 def _finite(value) -> bool:
@@ -129,6 +145,20 @@ def token_rows(labels: torch.Tensor, n_tokens: int) -> torch.Tensor:
 def sample_labels(n_samples: int, rng: np.random.Generator) -> np.ndarray:
     """N labels, +1 or -1 with equal chances (Definition 3.1); a class may stay empty."""
     return rng.integers(0, 2, size=n_samples) * 2.0 - 1.0
+
+
+def seeds_of_even_classes(first: int, n_samples: int, count: int) -> tuple[int, ...]:
+    """The first `count` seeds from `first` on whose N training labels are half +1 and half -1; `UserError` for odd N.
+
+    >>> seeds_of_even_classes(7000, 8, 2)
+    (7003, 7005)
+    """
+    n_samples, count = whole("N", n_samples, 2, MOST_EVEN_SAMPLES), whole("count", count, 0, MOST_EVEN_SAMPLES)
+    if n_samples % 2:
+        raise UserError(f"N = {n_samples} has no classes of equal size; give an even one")
+    even = (seed for seed in itertools.count(first)
+            if sample_labels(n_samples, stream(seed, "train", "labels")).sum() == 0)
+    return tuple(itertools.islice(even, count))
 
 
 def sample(law: SignalNoise, n_samples: int, label_rng: np.random.Generator, noise_rng: np.random.Generator,

@@ -18,18 +18,17 @@ import pandas as pd
 import torch
 
 from vitbo_lib import phase_diagram, regime, simulation, store, theory
-from vitbo_lib.data import SignalNoise, sample_labels
+from vitbo_lib.data import SignalNoise, one_of, positive, seeds_of_even_classes, whole
 from vitbo_lib.errors import UserError
 from vitbo_lib.initialization import GaussianInit
 from vitbo_lib.intervals import Interval, mean_interval
 from vitbo_lib.observables import observe
 from vitbo_lib.phase_diagram import crossing
-from vitbo_lib.seeds import stream
 from vitbo_lib.simulation import Setting
 from vitbo_lib.span import Points, Problem
 from vitbo_lib.store import Table
 from vitbo_lib.sweep import Plan
-from vitbo_lib.theory import Parameters
+from vitbo_lib.theory import Parameters, needs
 
 EPSILON = DELTA = 0.01
 DIMENSIONS = (10**3, 10**4, 10**6, 10**9, 10**12, 10**16)
@@ -82,7 +81,7 @@ def parameters(way: Way, d: int, ratio: float) -> Parameters:
     >>> regime.items_met(parameters(WAYS["M = 2"], 10**16, 2.0))  # d_h = d / 2 is too large for item (2)
     9
     """
-    n, tokens = way.n_samples, way.tokens
+    n, tokens, d = whole("N", way.n_samples), whole("M", way.tokens), whole("d", d, 3)
     d_h = d // 2 if way.hidden == "half" else int(EPSILON**2 * d / n**2)
     sigma_p = 1 / (regime.snr_at(ratio, n, tokens) * math.sqrt(d))
     p = Parameters(N=n, M=tokens, d=d, d_h=d_h, signal_norm=1.0, sigma_p=sigma_p, w_o_norm=1.0, epsilon=EPSILON,
@@ -92,6 +91,7 @@ def parameters(way: Way, d: int, ratio: float) -> Parameters:
 
 def with_initial_weights(p: Parameters) -> Parameters:
     """`p` with sigma_h^2 at the geometric mean of its window (8), eta and sigma_V at their caps (6), (7)."""
+    needs(p, "N", "M", "d", "d_h", "signal_norm", "sigma_p", "epsilon", "delta", "w_o_norm")
     items = theory.condition_4_1(p)
     low, high = items[7].needed
     return dataclasses.replace(p, sigma_h=(low * high) ** 0.25, sigma_v=items[6].needed, eta=items[5].needed)
@@ -118,6 +118,8 @@ class Rung:
 
     def setting(self, reading: str, ratio: float) -> Setting:
         """The setting at N SNR^2 / C_p^2 = `ratio`; ||w_O|| at the root mean square of its law."""
+        one_of("reading", reading, phase_diagram.READINGS)
+        ratio = positive("ratio", ratio)
         law, scale = phase_diagram.LAW, math.sqrt(phase_diagram.LAW.d / self.d)
         signal_norm = math.sqrt(ratio / self.n_samples * law.d) * law.sigma_p_tilde
         deviation = 1 / (phase_diagram.DIVISOR * math.sqrt(3 * law.d))
@@ -165,19 +167,12 @@ class Cell:
 
 
 def even_seeds(n_samples: int, count: int) -> list[int]:
-    """The first seeds whose N labels have as many +1 as -1.
+    """The first seeds whose N labels have as many +1 as -1; `UserError` for odd N.
 
     >>> even_seeds(4, 2)[0] >= FIRST_SEED
     True
     """
-    if n_samples % 2:
-        raise UserError(f"N = {n_samples} has no classes of equal size; give an even one")
-    found, seed = [], FIRST_SEED
-    while len(found) < count:
-        if sample_labels(n_samples, stream(seed, "train", "labels")).sum() == 0:
-            found.append(seed)
-        seed += 1
-    return found
+    return list(seeds_of_even_classes(FIRST_SEED, n_samples, count))
 
 
 def rung_path(reading: str, rung: str) -> str:
@@ -193,6 +188,7 @@ def problem_of(cell: Cell, ratio: float) -> tuple[Setting, Problem, str]:
         if way.values == "zero":
             setting = dataclasses.replace(setting, init=dataclasses.replace(setting.init, sigma_v=0.0))
         return setting, simulation.build(setting, "drawn", [cell.seed]), "flow"
+    one_of("path", cell.path, [rung_path(reading, name) for reading in phase_diagram.READINGS for name in RUNGS])
     reading, name = cell.path.removeprefix("Figure 1 ").split(": ")
     rung = RUNGS[name]
     setting = rung.setting(reading, ratio)
@@ -216,6 +212,7 @@ def cells(more: int = 1, ways: Sequence[str] = tuple(WAYS), rungs: Sequence[str]
     """All cells, seed by seed so that a stopped table has a few of each; `more` times the seeds; `few`: one of each."""
     found = []
     for name in ways:
+        one_of("way", name, WAYS)
         way = WAYS[name]
         count = 1 if few else more * way.seeds
         seeds = even_seeds(way.n_samples, count) if way.even else range(FIRST_SEED, FIRST_SEED + count)
@@ -223,6 +220,7 @@ def cells(more: int = 1, ways: Sequence[str] = tuple(WAYS), rungs: Sequence[str]
     for reading in ("undivided", "divided"):
         for name in rungs:
             if reading == "undivided" or name in DIVIDED:
+                one_of("rung", name, RUNGS)
                 rung = RUNGS[name]
                 path = rung_path(reading, name)
                 found += [Cell(path, rung.n_tokens, rung.n_samples, rung.d, seed, STEPS)
@@ -261,6 +259,7 @@ def items_met(path: str, d: int, ratio: float) -> int:
     >>> items_met("M = 2", 10**3, 2.0)
     8
     """
+    one_of("way", path, WAYS)
     return regime.items_met(parameters(WAYS[path], d, ratio))
 
 
@@ -268,6 +267,8 @@ def items_met(path: str, d: int, ratio: float) -> int:
 
 def plateaus(rows: pd.DataFrame) -> tuple[float, float]:
     """Mean test loss at the smallest ratio, and the smallest mean."""
+    if rows.empty:
+        raise UserError("no rows, so no plateaus; give those of one way at one d")
     means = rows.groupby("ratio")["test_loss"].mean()
     return float(means.iloc[0]), float(means.min())
 
@@ -278,6 +279,7 @@ def crossings(rows: pd.DataFrame, criterion: str = "attention", fraction: float 
     "attention": `share` rises beyond 1 - `fraction`; "loss": the test loss falls below `fraction` of the way from its
     lower plateau to its upper one; "cut-off": below 0.2, as in Figure 1(b). In each case for good.
     """
+    one_of("criterion", criterion, ("attention", "loss", "cut-off"))
     if criterion == "attention":
         values, level = 1 - rows["share"], fraction
     else:

@@ -19,7 +19,16 @@ from vitbo_lib.span import Problem, Triple
 from vitbo_lib.training import MOST_STEPS, Descent, Trained, not_finite
 
 FIRST_SNAPSHOT = 1e-4  # of the final time
+MOST_SNAPSHOTS = 10**6
+TIGHTEST = 1e-13  # a few times the rounding of float64
 SMALLEST = math.ulp(0.0)  # the smallest float above 0
+
+
+def checked_tolerance(tolerance: float) -> float:
+    """`tolerance` of an integrator, once it is sure that float64 has room for it; a `UserError` otherwise."""
+    if not TIGHTEST <= (tolerance := positive("tolerance", tolerance)) < 1:
+        raise UserError(f"tolerance = {tolerance:g} is not possible; give a number from {TIGHTEST:g}, below 1")
+    return tolerance
 
 
 @torch.inference_mode()
@@ -29,9 +38,10 @@ def gradient_flow(problem: Problem, *, epsilon: float, max_evaluations: int = 10
 
     Adaptive Runge-Kutta of order 5 (SciPy); `tolerance` bounds the local error of logits and scalarized values.
     `snapshots` = n keeps n states, at times that are even on a logarithmic scale from 1e-4 of the final time; their
-    keys are 1 to n. `UserError` when `max_evaluations` of the gradient do not suffice.
+    keys are 1 to n. `UserError` for an impossible number, and when `max_evaluations` of the gradient do not suffice.
     """
     epsilon, max_evaluations = positive("epsilon", epsilon), whole("max_steps", max_evaluations, 1, MOST_STEPS)
+    snapshots, tolerance = whole("snapshots", snapshots, 0, MOST_SNAPSHOTS), checked_tolerance(tolerance)
     runs = [_Flow(problem.run([r]), max_evaluations, tolerance).until(epsilon, snapshots) for r in range(problem.runs)]
     ends, times, losses, ways = zip(*runs)
     like = problem.w_o_norm_squared

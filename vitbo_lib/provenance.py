@@ -122,11 +122,16 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+MOST_SEEDS_NAMED = 6  # more would fill the line; the JSON beside the table has them all
+
+
 def _seeds(seeds: Sequence[int]) -> str:
     if len(seeds) < 2:
         return f"seed {seeds[0]}" if seeds else "no seeds"
     if list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         return f"seeds {seeds[0]} to {seeds[-1]}"
+    if len(seeds) > MOST_SEEDS_NAMED:
+        return f"{len(seeds)} seeds from {seeds[0]} to {seeds[-1]}"
     return f"seeds {', '.join(map(str, seeds))}"
 
 

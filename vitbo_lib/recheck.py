@@ -60,8 +60,8 @@ def differences(stored: Mapping, found: Mapping, columns: tuple[str, ...], toler
         if isinstance(old, str) or isinstance(new, str):
             return str(old) == str(new)
         old, new = (math.nan if number is None else float(number) for number in (old, new))  # None: missing
-        if math.isnan(old) or math.isnan(new):
-            return math.isnan(old) and math.isnan(new)
+        if not (math.isfinite(old) and math.isfinite(new)):  # an infinite one would be within any part of its size
+            return old == new or (math.isnan(old) and math.isnan(new))
         return abs(old - new) <= tolerance * (1 if abs(old) < 1 else abs(old))
 
     return [f"{name} = {stored[name]} stored, {found[name]} anew" for name in columns
@@ -111,7 +111,10 @@ def _computed(plan: sweep.Plan, wanted: Iterator, rows: int | None, until: float
                 return
             done, flying = futures.wait(flying, return_when=futures.FIRST_COMPLETED)
             for future in done:
-                found = future.result()
+                try:
+                    found = future.result()
+                except futures.BrokenExecutor:
+                    raise UserError(f"{plan.table.path.stem}: {sweep.DIED}; try again with fewer workers") from None
                 yield [found] if isinstance(found, Mapping) else list(found)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from vitbo_lib import simulation, stages, store, theory
-from vitbo_lib.data import SignalNoise
+from vitbo_lib.data import SignalNoise, one_of, positive, whole
 from vitbo_lib.errors import UserError
 from vitbo_lib.initialization import TorchInit
 from vitbo_lib.intervals import Interval, mean_interval, slope_interval
@@ -25,7 +25,7 @@ from vitbo_lib.phase_diagram import crossing
 from vitbo_lib.simulation import Setting
 from vitbo_lib.store import Table
 from vitbo_lib.sweep import Plan
-from vitbo_lib.theory import Constants, Parameters
+from vitbo_lib.theory import Constants, Parameters, needs
 
 N, M, EPSILON, DELTA = 64, 2, 0.01, 0.01
 N_TEST = 1000
@@ -51,6 +51,7 @@ LAB_COLUMNS = ("steps", "train_loss", "test_loss", "test_error", "attention_sign
 
 def ratio(p: Parameters) -> float:
     """N SNR^2 / C_p^2, on whose scale the break-even of the initial rates is 2."""
+    needs(p, "N", "d", "signal_norm", "sigma_p", "sigma_p_tilde")
     return p.n_snr2 / p.c_p**2
 
 
@@ -60,6 +61,7 @@ def snr_at(ratio: float, n_samples: int = N, tokens: int = M) -> float:
     >>> snr_at(2.0)
     1.25
     """
+    ratio, tokens, n_samples = positive("ratio", ratio), whole("M", tokens), whole("N", n_samples)
     return float(f"{math.sqrt(25 * tokens * ratio / n_samples):.6g}")
 
 
@@ -73,6 +75,7 @@ def parameters(n_samples: int = N, tokens: int = M, snr: float = 1.0, epsilon: f
     >>> items_met(parameters()), items_met(parameters(epsilon=0.1)), items_met(parameters(snr=2.0, epsilon=1e-4))
     (10, 9, 9)
     """
+    w_o_norm = positive("w_o_norm", w_o_norm)
     waived = Constants(epsilon=1e6, n_samples=1e-6, w_o_low=w_o_norm / 10, w_o_high=w_o_norm * 10)
     p = theory.smallest_configuration(n_samples, tokens, snr, epsilon, DELTA, waived, signal_norm)
     if p.d <= LARGEST_D:
@@ -178,6 +181,8 @@ def over_seeds(rows: pd.DataFrame, by: str, value: str) -> pd.DataFrame:
 
 def middle_level(rows: pd.DataFrame) -> float:
     """Test loss half way between the plateaus: the mean at the smallest ratio, and the smallest mean."""
+    if rows.empty:
+        raise UserError("no rows, so no plateaus; give runs at several ratios")
     means = rows.groupby("ratio")["test_loss"].mean()
     return float((means.iloc[0] + means.min()) / 2)
 
@@ -192,6 +197,7 @@ def crossings(rows: pd.DataFrame, level: float, value: str = "test_loss") -> lis
 
 def winning(rows: pd.DataFrame, side: str) -> pd.DataFrame:
     """The runs well inside one phase."""
+    one_of("side", side, LAB_SIZES)
     return rows[rows["ratio"] >= BENIGN_FROM] if side == "benign" else rows[rows["ratio"] <= HARMFUL_TO]
 
 
@@ -253,6 +259,7 @@ def predicted_benign_loss(epsilon: float, tokens: int) -> float:
     >>> round(predicted_benign_loss(0.01, 2), 4)
     0.0316
     """
+    epsilon, tokens = positive("epsilon", epsilon), whole("M", tokens)
     return epsilon ** ((2 * tokens - 1) / tokens**2)
 
 
@@ -274,8 +281,7 @@ def regime_trajectory(side: str, seeds: Sequence[int], snapshots: int = 60) -> p
 
 def predicted_steps(p: Parameters, side: str) -> float:
     """Steps to epsilon as predicted for one side."""
-    if side not in LAB_SIZES:
-        raise UserError(f"no side {side!r}; choose benign or harmful")
+    one_of("side", side, LAB_SIZES)
     return stages.predicted_steps_benign(p) if side == "benign" else stages.predicted_steps_harmful(p)
 
 
@@ -285,6 +291,8 @@ def lab_setting(side: str, reading: str = "divided", max_steps: int = 10_000) ->
     >>> lab_setting("benign").law.signal_norm
     25.0
     """
+    one_of("side", side, LAB_SIZES)
+    one_of("reading", reading, LAB_READINGS)
     samples, signal_norm = LAB_SIZES[side]
     law = SignalNoise(n_tokens=4, d=2048, signal_norm=signal_norm, sigma_p=0.05, sigma_p_tilde=1.0)
     init = TorchInit(scale=1 / 16, w_o_scale=LAB_READINGS[reading])
@@ -294,6 +302,8 @@ def lab_setting(side: str, reading: str = "divided", max_steps: int = 10_000) ->
 
 def lab_predicted_steps(side: str, reading: str = "divided") -> float:
     """The predicted T of Appendix A, ||w_O||^2 at its mean, a third of the reading's scale squared."""
+    one_of("side", side, LAB_SIZES)
+    one_of("reading", reading, LAB_READINGS)
     p = dataclasses.replace(theory.paper_experiments()[f"App. A, {side}"],
                             w_o_norm=LAB_READINGS[reading] / math.sqrt(3))
     return predicted_steps(p, side)

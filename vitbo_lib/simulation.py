@@ -13,7 +13,7 @@ import torch
 from vitbo_lib.data import DataSet, SignalNoise, positive, sample, whole
 from vitbo_lib.draw import draw
 from vitbo_lib.errors import UserError
-from vitbo_lib.flow import FIRST_SNAPSHOT, gradient_flow
+from vitbo_lib.flow import FIRST_SNAPSHOT, MOST_SNAPSHOTS, gradient_flow
 from vitbo_lib.initialization import GaussianInit, Initialization, sample_weights
 from vitbo_lib.intervals import Interval, mean_interval
 from vitbo_lib.observables import View, observe, summary
@@ -224,6 +224,7 @@ def trajectory(setting: Setting, seeds: Sequence[int], engine: str = "drawn", me
     run added; of flow, of its final time.
     """
     _check(engine, method, setting, seeds)
+    snapshots = whole("snapshots", snapshots, 1, MOST_SNAPSHOTS)
     problem = build(setting, engine, seeds)
     rows = []
     if method == "flow":

@@ -115,8 +115,19 @@ def by_sample(triple: Triple, n_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
     return tuple(part.unflatten(1, (-1, n_tokens)) for part in triple.parts)
 
 
+def check_state(points: Points, state: Triple) -> None:
+    """`UserError` unless `state` has the shapes of a state of the problem that `points` belong to."""
+    runs, _, trained = points.cross.shape
+    hidden = points.start.queries.shape[-1]
+    found, expected = [tuple(part.shape) for part in state.parts], [(runs, trained, hidden)] * 2 + [(runs, trained)]
+    if found != expected:
+        raise UserError(f"a state of shapes {found} is of another problem than these points, where it has {expected}; "
+                        "give a state of the same one")
+
+
 def projections(points: Points, coefficients: Triple) -> Triple:
     """Query, key and scalarized value of every token of `points` at the state `coefficients`: start + cross A."""
+    check_state(points, coefficients)
     return Triple(torch.baddbmm(points.start.queries, points.cross, coefficients.queries),
                   torch.baddbmm(points.start.keys, points.cross, coefficients.keys),
                   points.start.values + (points.cross @ coefficients.values.unsqueeze(-1)).squeeze(-1))

@@ -6,6 +6,7 @@ ours: they keep the constants that the paper's Theta and Omega drop.
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 from vitbo_lib.errors import UserError
 from vitbo_lib.theory import Constants, Parameters, if_given
@@ -103,6 +104,10 @@ def predicted_steps_harmful(p: Parameters) -> float | None:
                     p.N, p.eta, p.epsilon, p.sigma_p_tilde, p.d, p.w_o_norm)
 
 
+def _positive(value) -> bool:
+    return isinstance(value, Real) and 0 < value < math.inf
+
+
 def predicted_boundary(c_p: float, class_share: float = 0.5) -> float:
     """N SNR^2 at which signal and strong noise start equally fast: C_p^2 / class_share, so 2 C_p^2 for even classes.
 
@@ -114,6 +119,6 @@ def predicted_boundary(c_p: float, class_share: float = 0.5) -> float:
     >>> predicted_boundary(20.0)
     800.0
     """
-    if not (math.isfinite(c_p) and c_p > 0 and 0 < class_share <= 1):
+    if not (_positive(c_p) and _positive(class_share) and class_share <= 1):
         raise UserError(f"no boundary for C_p = {c_p}, class share {class_share}; give C_p > 0 and a share in (0, 1]")
     return c_p**2 / class_share

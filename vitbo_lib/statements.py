@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vitbo_lib import claims
+from vitbo_lib.data import one_of
 from vitbo_lib.pages import Rendered
 
 LAYERS = ("setting", "gradients", "concentration", "stage I", "stage II", "stage III", "training loss",
@@ -108,6 +109,8 @@ def order(statements: Iterable[Statement]) -> list[tuple[str, ...]]:
 def supports(statements: Iterable[Statement], ends: Sequence[str] = ("theorem-4-1", "theorem-4-2")) -> set[str]:
     """Labels on which one of `ends` rests, directly or not, the ends included."""
     by_label = {one.label: one for one in statements}
+    for end in ends:
+        one_of("statement", end, by_label)
     found, waiting = set(), list(ends)
     while waiting:
         label = waiting.pop()
@@ -161,6 +164,7 @@ def _link(address: str, text: str) -> str:
 
 def listing(layer: str) -> str:
     """The statements of a layer as a list in HTML: what each says, a remark, what it rests on, what checks it."""
+    one_of("layer", layer, LAYERS)
     known, checks = all_statements(), checked_by()
     items = []
     for one in known.values():

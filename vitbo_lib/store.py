@@ -364,8 +364,8 @@ class Table:
 def load(path: str | Path, command: str | None = None) -> tuple[pd.DataFrame, dict]:
     """A stored table for a chapter: its rows sorted by key, and its provenance.
 
-    `UserError`, with the command that makes the table, when it is missing or empty, when a row is damaged, or when rows
-    were removed; a sweep that was not finished is reported on standard error.
+    `UserError`, with the command that makes the table, when it is missing or empty, when a row is damaged, when rows
+    were removed, or when text stands among numbers; a sweep that was not finished is reported on standard error.
 
     >>> load("nothing/phase.csv", command="vitbo sweep phase")
     Traceback (most recent call last):
@@ -387,6 +387,11 @@ def load(path: str | Path, command: str | None = None) -> tuple[pd.DataFrame, di
     if len(frame) < (found["rows"] or 1):
         raise UserError(f"{path} has {len(frame)} rows, but {found['rows'] or 'some'} were stored; recompute them with "
                         f"{remedy}")
+    for name in frame:
+        kinds = {isinstance(value, str) for value in frame[name] if value is not None}
+        if len(kinds) > 1:
+            raise UserError(f"{path} has text among the numbers of its column {name}: edited by hand; delete the file "
+                            f"and compute it again with {remedy}")
     if not found["complete"]:
         _report(f"{path}: the run was not finished, {len(frame)} rows so far; continue it with {remedy}")
     return frame.sort_values(list(table.key), kind="stable", ignore_index=True), found

@@ -170,12 +170,20 @@ def _end(pool: futures.Executor, kill: bool) -> None:
 
 @contextmanager
 def executor(workers: int) -> Iterator[futures.Executor]:
-    """`workers` processes of one thread each, as sweeps use them, or this process for workers = 1."""
+    """`workers` processes of one thread each, as sweeps use them, or this process for workers = 1.
+
+    Whatever cuts the work short, Ctrl-C say, ends them at once, with what they are computing.
+    """
     if workers == 1:
         yield _Here()
         return
-    with _one_thread(), _pool(workers) as pool:
-        yield pool
+    with _one_thread():
+        pool, ended = _pool(workers), False
+        try:
+            yield pool
+            ended = True
+        finally:
+            _end(pool, kill=not ended)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from vitbo_lib import store
+from vitbo_lib.data import positive, whole
 from vitbo_lib.errors import UserError
 from vitbo_lib.regime import DELTA, EPSILON, predicted_benign_loss
 from vitbo_lib.store import Table
@@ -37,6 +38,8 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 def snr_squared(n_samples: int, tokens: int, ratio: float) -> float:
     """SNR^2 at r = N SNR^2 / C_p^2 under item (10), C_p^2 = 25 M."""
+    n_samples, tokens = whole("N", n_samples, 1, MOST_SAMPLES), whole("M", tokens)
+    ratio = positive("ratio", ratio)
     return 25 * tokens * ratio / n_samples
 
 
@@ -51,6 +54,9 @@ def condition_gain(n_samples: int, tokens: int, ratio: float, epsilon: float = E
     >>> round(condition_gain(64, 4, 2.0) / (p.sigma_h**2 * p.d_h), 4)
     1.0
     """
+    epsilon = positive("epsilon", epsilon)
+    if not 0 < positive("delta", delta) < 1:
+        raise UserError(f"delta = {delta} is no probability of failure; give a number between 0 and 1")
     snr2 = snr_squared(n_samples, tokens, ratio)
     lg = math.log(6 * n_samples**2 * tokens**2 / delta)
     return min(1.0, snr2) * max(snr2, 1 / snr2) * n_samples / epsilon / lg**1.75
@@ -69,7 +75,7 @@ def ends(n_samples: int, tokens: int, ratios: Sequence[float], epsilon: float = 
     >>> round(state.test_loss, 3), round(state.attention_signal, 3)
     (0.032, 1.0)
     """
-    return Flow(*(problem(n_samples, tokens, float(ratio), epsilon) for ratio in ratios)).to_loss(epsilon)
+    return Flow(*(problem(n_samples, tokens, positive("ratio", ratio), epsilon) for ratio in ratios)).to_loss(epsilon)
 
 
 def curve(n_samples: int, tokens: int, ratios: Sequence[float], epsilon: float = EPSILON) -> pd.DataFrame:
@@ -128,6 +134,8 @@ def infinite_gain_constant(n_samples: int, tokens: int, c_p_squared: float | Non
     >>> round(infinite_gain_constant(64, 2), 2)
     2.0
     """
+    tokens = whole("M", tokens, 2)
+
     def solve(ratios: list[float]) -> list[State]:
         return Flow(*(Limit(n_samples=n_samples, tokens=tokens, ratio=ratio, c_p_squared=c_p_squared)
                       for ratio in ratios)).to_decision()
@@ -225,9 +233,13 @@ def fits(n_samples: Sequence[float], constant: Sequence[float]) -> dict[str, Fit
     >>> min(found, key=lambda law: found[law].residual)
     'logarithm'
     """
-    n, c = np.asarray(n_samples, dtype=float), np.asarray(constant, dtype=float)
-    if len(n) < 4 or not (np.isfinite(c).all() and (c > 0).all()):
-        raise UserError(f"{len(n)} constants, some of them perhaps not numbers above 0, allow no fit; give 4 or more")
+    try:
+        n, c = np.asarray(n_samples, dtype=float), np.asarray(constant, dtype=float)
+    except (TypeError, ValueError):
+        raise UserError("N or constants that are no numbers allow no fit; give 4 numbers or more of each") from None
+    if n.shape != c.shape or len(set(n.tolist())) < 4 or not all(((x > 0) & np.isfinite(x)).all() for x in (n, c)):
+        raise UserError(f"{len(n)} N and {len(c)} constants, some of them perhaps equal N or not numbers above 0, "
+                        "allow no fit; give 4 or more of each")
     slope, offset = np.polyfit(np.log(n), c, 1)
     power = np.polyfit(np.log(n), np.log(c), 1)[::-1]
     starts = {"constant": [c.mean()], "logarithm": [offset, slope], "power": power,

@@ -8,7 +8,6 @@ item (8) does not allow. Labels are even, as in the limit.
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ import numpy as np
 import pandas as pd
 
 from vitbo_lib import regime, simulation, store, symmetric
-from vitbo_lib.data import sample_labels
+from vitbo_lib.data import one_of, seeds_of_even_classes
 from vitbo_lib.errors import UserError
 from vitbo_lib.observables import observe, view
-from vitbo_lib.seeds import stream
 from vitbo_lib.store import Table
 from vitbo_lib.sweep import Plan
-from vitbo_lib.theory import Parameters
+from vitbo_lib.theory import Parameters, needs
 
 STARTS = ("asked", "values", "both")
 SMALLER_VALUES, LARGER_D_H = 1e-6, 10**10
@@ -40,9 +38,7 @@ WITHIN = {"attention_signal": 0.02, "v_signal": 0.05, "v_xi2": 0.05, "test_loss"
 @functools.cache
 def even_seeds(n_samples: int, count: int) -> tuple[int, ...]:
     """The first `count` seeds from `FIRST_SEED` on that draw as many +1 as -1."""
-    even = (seed for seed in itertools.count(FIRST_SEED)
-            if sample_labels(n_samples, stream(seed, "train", "labels")).sum() == 0)
-    return tuple(itertools.islice(even, count))
+    return seeds_of_even_classes(FIRST_SEED, n_samples, count)
 
 
 def parameters(n_samples: int, tokens: int, ratio: float, start: str = "asked") -> Parameters:
@@ -52,8 +48,7 @@ def parameters(n_samples: int, tokens: int, ratio: float, start: str = "asked") 
     >>> round(both.sigma_h**2 * both.d_h / (asked.sigma_h**2 * asked.d_h), 9), both.d_h > asked.d_h
     (1.0, True)
     """
-    if start not in STARTS:
-        raise UserError(f"no start {start!r}; choose one of {', '.join(STARTS)}")
+    one_of("start", start, STARTS)
     p = regime.parameters(n_samples, tokens, regime.snr_at(ratio, n_samples, tokens))
     if start != "asked":
         p = dataclasses.replace(p, sigma_v=p.sigma_v * SMALLER_VALUES)
@@ -69,6 +64,7 @@ def initial_sizes(p: Parameters) -> tuple[float, float]:
     d_h; and sigma_V ||w_O|| E^(1/2) over (gain E)^(-1/2), at which attention of xi_2 begins to move: at the cap of item
     (7) it is C_p^2 / lg^(7/8), free of d_h as well.
     """
+    needs(p, "sigma_h", "sigma_v", "d_h", "d", "sigma_p_tilde", "w_o_norm")
     energy = p.sigma_p_tilde**2 * p.d
     return (p.sigma_h**2 * math.sqrt(p.d_h) * energy,
             p.sigma_v * p.w_o_norm * math.sqrt(energy) * math.sqrt(p.sigma_h**2 * p.d_h * energy))
@@ -128,12 +124,15 @@ def load() -> pd.DataFrame:
 @functools.cache
 def limit_curve(n_samples: int, tokens: int) -> pd.DataFrame:
     """The symmetric limit at the ratios of the drawn runs."""
+    one_of("pair (N, M)", (n_samples, tokens), SIZES)
     return symmetric.curve(n_samples, tokens, SIZES[n_samples, tokens])
 
 
 def against_limit(rows: pd.DataFrame) -> pd.DataFrame:
     """Drawn runs with the limit's value of every observable, `limit_...`, at their N, M and ratio."""
     pairs = rows[["N", "M"]].drop_duplicates().itertuples(index=False, name=None)
+    if rows.empty:
+        raise UserError("no drawn runs to compare with the limit; give at least one row")
     curves = pd.concat([limit_curve(int(n), int(m)) for n, m in pairs], ignore_index=True)
     names = {name: f"limit_{name}" for name in curves if name not in ("N", "M", "ratio")}
     return rows.merge(curves.rename(columns=names), on=["N", "M", "ratio"], how="left", validate="many_to_one")

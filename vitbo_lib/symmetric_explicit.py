@@ -3,13 +3,18 @@
 What `vitbo_lib.symmetric_flow` says with 37 numbers, `vitbo_lib.flow.gradient_flow` finds with every coefficient.
 """
 
+import math
+
 import numpy as np
 import torch
 
+from vitbo_lib.errors import UserError
 from vitbo_lib.flow import gradient_flow
 from vitbo_lib.observables import view
 from vitbo_lib.span import Problem, Seen, stack
 from vitbo_lib.symmetric_flow import MU, OTHER, WEAK, XI2, Flow, Limit
+
+MOST_TOKENS = 4000  # distinct ones; its matrices have the square of that, several times
 
 
 def explicit_problem(limit: Limit) -> Problem:
@@ -20,6 +25,10 @@ def explicit_problem(limit: Limit) -> Problem:
     >>> explicit_problem(Limit(n_samples=4, tokens=3, ratio=3.0, gain=30.0)).train.start.queries.shape
     torch.Size([1, 12, 20])
     """
+    size = 2 + limit.n_samples * (limit.tokens - 1)
+    if limit.gain == math.inf or size > MOST_TOKENS:
+        raise UserError(f"gain {limit.gain:g} and {size} distinct tokens cannot be written out; give a finite gain and "
+                        f"at most {MOST_TOKENS} tokens")
     by_type = limit.energies[[XI2] + [WEAK] * limit.weak]
     energies = np.concatenate([[1.0, 1.0], np.tile(by_type, limit.n_samples)])
     axes, size = np.diag(np.sqrt(energies * limit.gain)), len(energies)

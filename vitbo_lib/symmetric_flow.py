@@ -24,6 +24,7 @@ import numpy as np
 
 from vitbo_lib.data import positive, whole
 from vitbo_lib.errors import UserError
+from vitbo_lib.flow import checked_tolerance
 from vitbo_lib.side_by_side import integrate
 
 TOLERANCE = 1e-6  # relative, of the integrator
@@ -287,7 +288,7 @@ class Flow:
 
     def to_loss(self, epsilon: float, tolerance: float = TOLERANCE, way: list | None = None) -> list[State]:
         """The states at training loss `epsilon` (R); finite gain only. `way` collects all states on the way."""
-        epsilon = positive("epsilon", epsilon)
+        epsilon, tolerance = positive("epsilon", epsilon), checked_tolerance(tolerance)
         if not self.finite:
             raise UserError("with infinite gain the loss never moves; give a finite gain, or use to_decision")
         if epsilon >= math.log(2):
@@ -310,6 +311,10 @@ class Flow:
         Query types may disagree for long; after `PATIENCE` times the time in which attention of mu moves, the state is
         that of that time, and the larger of the values of mu and xi_2 says where all would go in the end.
         """
+        tolerance = checked_tolerance(tolerance)
+        if not 0.5 < positive("sure", sure) <= 1:
+            raise UserError(f"sure = {sure} is not possible; give a share of attention above 0.5, at most 1")
+
         def undecided(rows, vectors):
             on_signal = self.seen(rows, vectors)[2][:, : self.blocks[0], MU]
             return sure - np.maximum(on_signal.min(axis=1), 1 - on_signal.max(axis=1))

@@ -281,6 +281,7 @@ def smallest_configuration(N: int, M: int, snr: float, epsilon: float, delta: fl
     c = constants or Constants()
     snr = _checked("snr", snr)
     base = Parameters(N=N, M=M, epsilon=epsilon, delta=delta, signal_norm=signal_norm)
+    needs(base, "N", "M", "epsilon", "delta", "signal_norm")
     N, M = base.N, base.M
     log_factor = base.lg**c.tilde_exponent
     d_h = _ceil(c.d_h * max(snr**4, snr**-4) * N**2 / epsilon**2 * log_factor)
@@ -299,6 +300,19 @@ def smallest_configuration(N: int, M: int, snr: float, epsilon: float, delta: fl
         said = "; ".join(f"({i.number}) {i.statement}: given {i.given:.4g}, needed {_number(i.needed)}" for i in unmet)
         raise UserError(f"no d and d_h meet Condition 4.1 here: {said}; change N or epsilon, or the constants")
     return p
+
+
+def needs(p: Parameters, *names: str) -> None:
+    """`UserError` that says which of the numbers `names` are not given, if any.
+
+    >>> needs(Parameters(N=16), "N", "d")
+    Traceback (most recent call last):
+        ...
+    vitbo_lib.errors.UserError: d not given; this cannot be computed without
+    """
+    missing = [name for name in names if getattr(p, name) is None]
+    if missing:
+        raise UserError(f"{', '.join(missing)} not given; this cannot be computed without")
 
 
 def paper_experiments() -> dict[str, Parameters]:

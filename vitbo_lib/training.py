@@ -99,7 +99,7 @@ class _Ledger:
         self.coefficients = problem.train.start.map(torch.zeros_like)
         self.losses = torch.zeros_like(problem.w_o_norm_squared)
         self.steps = torch.full((problem.runs,), max_steps, device=self.losses.device)
-        self.wanted, self.snapshots, self.lock = set(snapshot_steps), {}, threading.Lock()
+        self.wanted, self.snapshots, self.lock = _steps(snapshot_steps), {}, threading.Lock()
 
     def close(self, runs: Tensor, t: int, losses: Tensor, coefficients: Triple) -> None:
         """Enter the end of `runs`."""
@@ -129,6 +129,13 @@ def _checked(eta: float, epsilon: float, max_steps: int, dtype: torch.dtype) -> 
     if eta > torch.finfo(dtype).max:
         raise UserError(f"eta = {eta:g} is beyond {str(dtype).removeprefix('torch.')}; give a smaller one")
     return eta, positive("epsilon", epsilon), whole("max_steps", max_steps, 0, MOST_STEPS)
+
+
+def _steps(steps: Iterable[int]) -> set[int]:
+    """Steps to look at, once it is sure that they are possible."""
+    if not isinstance(steps, Iterable) or isinstance(steps, str):
+        raise UserError(f"steps = {steps!r} are no steps to look at; give a list of whole numbers")
+    return {whole("step", t, 0, MOST_STEPS) for t in steps}
 
 
 def not_finite(loss, dtype: torch.dtype, after: str = "") -> UserError:
@@ -199,7 +206,7 @@ def states(problem: Problem, *, eta: float, steps: Iterable[int]) -> Iterator[tu
     >>> [(t, round(float(loss), 2)) for t, loss, _ in states(problem, eta=0.1, steps=(0, 100, 200))]
     [(0, 0.69), (100, 0.35), (200, 0.19)]
     """
-    wanted = sorted({whole("step", t, 0, MOST_STEPS) for t in steps})
+    wanted = sorted(_steps(steps))
     if not wanted:
         raise UserError("no steps to look at; give at least one")
     eta, _, last = _checked(eta, 1.0, wanted[-1], problem.train.cross.dtype)

@@ -20,8 +20,7 @@ import pandas as pd
 from torch import Tensor
 
 from vitbo_lib import regime, simulation, store
-from vitbo_lib.data import sample_labels
-from vitbo_lib.errors import UserError
+from vitbo_lib.data import one_of, sample_labels, seeds_of_even_classes, whole
 from vitbo_lib.intervals import Interval, mean_interval, slope_interval
 from vitbo_lib.observables import observe, view
 from vitbo_lib.phase_diagram import crossing
@@ -100,13 +99,11 @@ def compute(cell: Cell) -> dict:
 
 @functools.cache
 def _even_seeds(n_samples: int, count: int) -> tuple[int, ...]:
-    even = (seed for seed in itertools.count(FIRST_SEED)
-            if sample_labels(n_samples, stream(seed, "train", "labels")).sum() == 0)
-    return tuple(itertools.islice(even, count))
+    return seeds_of_even_classes(FIRST_SEED, n_samples, count)
 
 
 def even_seeds(n_samples: int, count: int) -> list[int]:
-    """The first `count` seeds from `FIRST_SEED` on whose N labels are half +1 and half -1.
+    """The first `count` seeds from `FIRST_SEED` on whose N labels are half +1 and half -1; `UserError` for odd N.
 
     >>> seeds = even_seeds(8, 3)
     >>> [int(sample_labels(8, stream(seed, "train", "labels")).sum()) for seed in seeds]
@@ -189,6 +186,7 @@ def positions(rows: pd.DataFrame, value: str, part: float = 0.5) -> pd.DataFrame
     `value` "share": the share of attention on the signal passes `part`. "test_loss": that part of the drop between the
     plateaus is done, which are the means over seeds at the smallest and the largest ratio.
     """
+    one_of("column", value, list(rows))
     found = []
     for (m, n), group in rows.sort_values("ratio").groupby(["M", "N"]):
         if value == "test_loss":
@@ -299,7 +297,7 @@ def calm_runs(seeds: int = 3) -> pd.DataFrame:
 @functools.cache
 def calm_uneven_runs(seeds: int = 3) -> pd.DataFrame:
     """Runs with small initial values, one class with a quarter of the samples: the least that Lemma C.1 allows."""
-    n = CALM_UNEVEN_SAMPLES
+    n, seeds = CALM_UNEVEN_SAMPLES, whole("seeds", seeds)
     uneven = (seed for seed in itertools.count(FIRST_AS_DRAWN)
               if abs(sample_labels(n, stream(seed, "train", "labels")).sum()) == n / 2)
     return _calm(n, CALM_UNEVEN_RATIOS, list(itertools.islice(uneven, seeds)))
@@ -309,8 +307,7 @@ def calm_uneven_runs(seeds: int = 3) -> pd.DataFrame:
 
 def eta_parameters(side: str) -> Parameters:
     """The problem whose step size is varied; it is small enough for descent, eight of the ten items are met."""
-    if side not in ETAS:
-        raise UserError(f"no side {side!r}; choose benign or harmful")
+    one_of("side", side, ETAS)
     return regime.parameters(*ETA_SIZES, regime.snr_at(ETA_RATIO[side], *ETA_SIZES), ETA_EPSILON)
 
 

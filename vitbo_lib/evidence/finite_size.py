@@ -11,7 +11,7 @@ from vitbo_lib.finite_size import RUNGS, WAYS
 from vitbo_lib.intervals import format_interval
 
 LAST = max(finite_size.DIMENSIONS)
-SHARPENING_TO = 10**9  # beyond it the width is that of the grid and of random initial logits
+SHARPENING_TO = 10**9  # beyond it what is left is due to the grid and to random initial logits
 EVEN = stages.predicted_boundary(1.0)  # in units of C_p^2
 FACTOR = 1.2  # this close to a constant still means that it is the one, finite sizes apart
 NEAR = 0.05  # relative, on a position; the grid around the transition has steps of 2.5 %

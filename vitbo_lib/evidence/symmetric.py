@@ -249,9 +249,9 @@ CLAIMS = (
            "relative change over the last decades", f"{SETTLED:g}"),
     _claim("transition-no-log", "From $N = 4$ to $10^{12}$ neither constant, logarithm nor power fits as a saturating "
            "law does", no_logarithm, "scaling", "residual of the saturating law", "Akaike's criterion"),
-    _claim("transition-2M-2", "For $N \\to \\infty$ it is $2 (M - 1)$, less a correction by the weak tokens",
-           twice_m_minus_1, "scaling", "smallest c / (2(M − 1)) at N = 10¹²",
-           "0.001 without weak tokens; above 0.9 with them"),
+    _claim("transition-2M-2", "$M \\ge 3$, $N \\to \\infty$: it is $2 (M - 1)$, less a correction that vanishes "
+           "for large $C_p$", twice_m_minus_1, "scaling", "smallest c / (2(M − 1)) at N = 10¹²",
+           "0.001 at C_p² = 10⁶; above 0.9 at C_p² = 25M"),
     _claim("transition-loss-first", "$M \\ge 3$, moderate $N$: the test loss turns before the noise queries do",
            loss_first, "scaling", "ratio of the two constants", "the search"),
     _claim("omega-is-sharp", "$N \\cdot \\SNR^2 = \\Omega(1)$ is the sharp scale: no factor that grows with $N$", sharp,

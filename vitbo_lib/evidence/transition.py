@@ -231,11 +231,11 @@ CLAIMS = (
     _claim("plateau-error", f"A test loss of at least $0.9 \\log 2$ can go with an error of at most {SMALL_ERROR:g}, "
            "at every $M$", "ours", plateau_error, HOLDS, quantity="test error", tolerance="none"),
     *(_of_m(m, expected) for m, expected in ((2, HOLDS), (3, CONSTANT), (4, CONSTANT), (8, CONSTANT))),
-    _claim("transition-jumps", "The transition is a jump in $N \\cdot \\SNR^2$", "“sharp”, read as a jump", jumps,
-           CONSTANT, quantity="factor of N SNR² from 10 % to 90 %",
+    _claim("transition-jumps", "With $\\sigma_V$ at the cap of item (7) the transition is a jump in $N \\cdot \\SNR^2$",
+           "“sharp”, read as a jump", jumps, CONSTANT, quantity="factor of N SNR² from 10 % to 90 %",
            tolerance=f"a factor of {JUMP}; else of {CONSTANT_FACTOR}"),
-    _claim("transition-width", "Initial values make the width: at a tenth of $\\sigma_V$ its logarithm halves at least",
-           "ours", width_from_values, HOLDS, quantity="factor of N SNR² from 10 % to 90 %",
+    _claim("transition-width", "Initial values at their cap make the width: at a tenth of $\\sigma_V$ its logarithm "
+           "halves at least", "ours", width_from_values, HOLDS, quantity="factor of N SNR² from 10 % to 90 %",
            tolerance="half of the logarithm", seeds=tuple(reading.even_seeds(reading.CALM[1], 5))),
     _claim("transition-between", "For $M > 2$ it lies between $2 C_p^2$ and $2 (M - 1) C_p^2$", "ours", between, HOLDS,
            quantity="share of the places (M, N) that do", tolerance="the interval of each"),
@@ -246,7 +246,7 @@ CLAIMS = (
            "With unequal classes each has its own transition, at $C_p^2 N / \\lvert S_y \\rvert$", "ours", by_class,
            HOLDS, seeds=tuple(range(reading.FIRST_AS_DRAWN, reading.FIRST_AS_DRAWN + 12)),
            quantity="measured over predicted",
-           tolerance=f"{CLASS_TOLERANCE} with small logits; the interval as drawn"),
+           tolerance=f"{CLASS_TOLERANCE} with small initial values; the interval as drawn"),
     _claim("transition-queries", "For $M > 2$ the signal's own query changes sides before that of $\\xi_2$", "ours",
            by_query, HOLDS, quantity="ratio of the two places", tolerance="the interval"),
 )

@@ -110,7 +110,7 @@ def _plain_ticks(ax: Axes, samples) -> None:
 
 
 def classes(drawn: pd.DataFrame, calm: pd.DataFrame) -> Figure:
-    """Where each class changes sides, over N / |S_y|: runs as drawn, and with small initial logits.
+    """Where each class changes sides, over N / |S_y|: runs as drawn, and with small initial values.
 
     Both are points of `vitbo_lib.transition_map.class_positions`.
     """
