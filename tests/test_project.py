@@ -19,7 +19,8 @@ def text(name: str) -> str:
 
 def test_version_stands_in_one_place():
     assert version("vitbo") == PROJECT["version"]
-    assert re.search(r"^## (\S+)", text("CHANGELOG.md"), re.M)[1] == PROJECT["version"]
+    released = [name for name in re.findall(r"^## (\S+)", text("CHANGELOG.md"), re.M) if name != "Unreleased"]
+    assert released[0] == PROJECT["version"]
     assert "version" not in {key for key in yaml.safe_load(text("CITATION.cff")) if key != "cff-version"}
 
 

@@ -22,7 +22,7 @@ QUICK = [name for name, stored in TABLES.items() if stored.seconds <= 30]
 def test_stored_rows_are_what_the_library_computes(name):
     """Rows of today: another handful every day."""
     found = recheck.recheck(TABLES[name], np.random.default_rng([TODAY, sum(name.encode())]), 2)
-    assert found.compared == 2
+    assert found.compared >= 2  # a cell of some tables holds many rows
     assert found.agrees, found.differing
 
 
