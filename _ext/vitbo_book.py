@@ -140,7 +140,7 @@ REPLACED = (
 SUBSTITUTED = (
     (r"<th[^>]*>\s*(?:<p>\s*</p>)?\s*</th>", "<td></td>"),  # an empty corner of a table is no heading
     # axe reads no formula, so that a heading of nothing else is an empty one to it
-    (r'<th([^>]*)>(\s*<p><span class="math[^>]*>[^<]*</span></p>\s*)</th>', r"<td\1>\2</td>"),
+    (r'<th([^>]*)>(\s*<p>(?:\s*<span class="math[^>]*>[^<]*</span>\s*)+</p>\s*)</th>', r"<td\1>\2</td>"),
     (r'(<button class="btn search-button-field[^>]*?) aria-label="Search"', r"\1"),
     (r'(<button class="btn btn-sm nav-link pst-navbar-icon theme-switch-button[^>]*?) aria-label="[^"]*"', r"\1"),
     (r'<div class="sidebar-primary-item">(\s*<a class="navbar-brand logo")',
