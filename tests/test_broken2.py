@@ -74,7 +74,7 @@ MISTAKES = {
     "predicted": lambda: regime.lab_predicted_steps("benign", "x"), "winning": lambda: regime.winning(None, "x"),
     "benign loss": lambda: regime.predicted_benign_loss(-1, 2),
     "no tokens": lambda: regime.predicted_benign_loss(0.1, 0),
-    "ratio of nothing": lambda: regime.ratio(NOTHING), "weights": lambda: finite_size.with_initial_weights(NOTHING),
+    "ratio of nothing": lambda: regime.ratio(NOTHING), "weights": lambda: theory.at_condition(NOTHING),
     "sizes of nothing": lambda: symmetric_drawn.initial_sizes(NOTHING),
     **{f"even seeds {given} {module.__name__}": (lambda module=module, given=given: module.even_seeds(*given))
        for module in (transition_map, finite_size, symmetric_drawn)

@@ -17,7 +17,7 @@ OWN, LAB = PLACES["regime"], PLACES["App. A"]
 
 
 def sized(d_h):
-    return concentration.at_condition(dataclasses.replace(OWN, d_h=d_h))
+    return theory.at_condition(dataclasses.replace(OWN, d_h=d_h))
 
 
 def lengths_agree_with_tails(d_h=96, sets=400):

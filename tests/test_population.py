@@ -13,7 +13,6 @@ from vitbo_lib.errors import UserError
 from vitbo_lib.figures import population as figures
 from vitbo_lib.initialization import GaussianInit
 from vitbo_lib.observables import observe, view
-from vitbo_lib.span import Triple
 from vitbo_lib.transformer import project
 
 LAW = SignalNoise(n_tokens=3, d=200, signal_norm=4.0, sigma_p=0.1, sigma_p_tilde=0.6)
@@ -41,21 +40,6 @@ def test_parts_of_the_margin_agree_with_full_weights(trained):
     assert seen.logits[0].flatten().tolist() == pytest.approx(logits.flatten().tolist(), rel=1e-8)
     assert float(seen.loss.mean()) == pytest.approx(float(observe(problem, end)["test_loss"]))
     assert torch.equal(seen.attention, view(problem.test, end).phi[..., 0, 0])
-
-
-def moved_agrees(trained, change=lambda end: end):
-    full, problem, end = trained
-    weights = span.restore(problem, end, full.train, full.weights)
-    k, v = population.moved(problem, change(end))
-    by_weights = (float((weights.w_k - full.weights.w_k).norm()),
-                  float((weights.value_direction - full.weights.value_direction).norm()))
-    return (float(k), float(v)) == pytest.approx(by_weights, rel=1e-9)
-
-
-def test_moved_weights_are_those_of_the_full_network(trained):
-    assert moved_agrees(trained)
-    swapped = lambda end: Triple(end.keys, end.queries, end.values)  # noqa: E731
-    assert not moved_agrees(trained, swapped)
 
 
 def bound_holds(bound, trials=2000):

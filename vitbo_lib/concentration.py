@@ -25,16 +25,9 @@ TOGETHER = 50  # sets drawn at once, to bound the memory
 DIMENSIONS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
-def at_condition(p: Parameters) -> Parameters:
-    """The same problem with sigma_V at the bound of item (7) and sigma_h in the middle of the window (8)."""
-    items = theory.condition_4_1(p)
-    low, high = items[7].needed
-    return dataclasses.replace(p, sigma_v=items[6].needed, sigma_h=(low * high) ** 0.25)
-
-
 def _places() -> dict[str, Parameters]:
     lab = dataclasses.replace(theory.paper_experiments()["App. A, benign"], delta=DELTA, w_o_norm=1.0)
-    return {"App. A": at_condition(lab), "regime": regime.parameters()}
+    return {"App. A": theory.at_condition(lab), "regime": regime.parameters()}
 
 
 PLACES = _places()
@@ -227,7 +220,7 @@ def frequencies(lemma: str, dimensions=DIMENSIONS, sets: int = SETS, seed: int =
     for place, p in PLACES.items():
         tokens = p.N * (p.M - 1)
         for dimension in dimensions:
-            sized = at_condition(dataclasses.replace(p, **{name: dimension}))
+            sized = theory.at_condition(dataclasses.replace(p, **{name: dimension}))
             if name == "d":  # C.4 speaks of the data alone; their norm is kept
                 sized = dataclasses.replace(p, d=dimension)
             found = count(sized, sets, seed)

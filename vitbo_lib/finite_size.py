@@ -28,7 +28,7 @@ from vitbo_lib.simulation import Setting
 from vitbo_lib.span import Points, Problem
 from vitbo_lib.store import Table
 from vitbo_lib.sweep import Plan
-from vitbo_lib.theory import Parameters, needs
+from vitbo_lib.theory import Parameters
 
 EPSILON = DELTA = 0.01
 DIMENSIONS = (10**3, 10**4, 10**6, 10**9, 10**12, 10**16)
@@ -86,15 +86,7 @@ def parameters(way: Way, d: int, ratio: float) -> Parameters:
     sigma_p = 1 / (regime.snr_at(ratio, n, tokens) * math.sqrt(d))
     p = Parameters(N=n, M=tokens, d=d, d_h=d_h, signal_norm=1.0, sigma_p=sigma_p, w_o_norm=1.0, epsilon=EPSILON,
                    sigma_p_tilde=5 * math.sqrt(tokens) * sigma_p, delta=DELTA)
-    return with_initial_weights(p)
-
-
-def with_initial_weights(p: Parameters) -> Parameters:
-    """`p` with sigma_h^2 at the geometric mean of its window (8), eta and sigma_V at their caps (6), (7)."""
-    needs(p, "N", "M", "d", "d_h", "signal_norm", "sigma_p", "epsilon", "delta", "w_o_norm")
-    items = theory.condition_4_1(p)
-    low, high = items[7].needed
-    return dataclasses.replace(p, sigma_h=(low * high) ** 0.25, sigma_v=items[6].needed, eta=items[5].needed)
+    return theory.at_condition(p)
 
 
 # ------------------------------------------------------------------------------------------------ Figure 1, one change

@@ -37,6 +37,19 @@ class View:
         return (self.labels * self.values[..., token]).mean(-1)
 
 
+def by_token_type(train: View) -> dict[str, Tensor]:
+    """Attention on the signal by type of query, and y V of weak noise, each (R): means over samples.
+
+    `mu_query`, `xi2_query`, `weak_query` (tokens 3 to M) and `v_weak`, which are NaN for M = 2. Needs M >= 2.
+    """
+    on_signal, nothing = train.phi[..., 0], torch.full_like(train.loss, torch.nan)
+    weak = train.values.shape[-1] > 2
+    signed = train.labels.unsqueeze(-1) * train.values
+    return {"mu_query": on_signal[..., 0].mean(-1), "xi2_query": on_signal[..., 1].mean(-1),
+            "weak_query": on_signal[..., 2:].mean((-2, -1)) if weak else nothing,
+            "v_weak": signed[..., 2:].mean((-2, -1)) if weak else nothing}
+
+
 def view(points: Points, coefficients: Triple) -> View:
     """The network with the state `coefficients`, looking at `points`."""
     queries, keys, values = by_sample(projections(points, coefficients), points.n_tokens)

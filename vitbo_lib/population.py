@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from vitbo_lib import regime, simulation, store, theory
+from vitbo_lib.coefficients import movement
 from vitbo_lib.errors import UserError
 from vitbo_lib.simulation import Setting
-from vitbo_lib.span import Points, Problem, Triple, by_sample, projections
+from vitbo_lib.span import Points, Triple, by_sample, projections
 from vitbo_lib.store import Table
 from vitbo_lib.sweep import Plan
 from vitbo_lib.theory import Constants, Parameters
-from vitbo_lib.transformer import attention, outputs
+from vitbo_lib.transformer import attention, outputs, sample_losses
 
 POINTS = 100  # fresh points of a run that the table keeps
 REGIME_CASES = {"benign, N = 64": (64, 2, regime.BENIGN_SNR), "harmful, N = 64": (64, 2, regime.HARMFUL_SNR),
@@ -66,7 +67,7 @@ class Fresh:
     @property
     def loss(self) -> Tensor:
         """log(1 + e^(-y f)) of each point (R T)."""
-        return torch.nn.functional.softplus(-self.margin)
+        return sample_losses(self.margin, torch.ones_like(self.margin))
 
 
 @torch.no_grad()
@@ -112,16 +113,6 @@ def lemma_5_5(epsilon: float, tokens: int, constant: float = 1.0) -> float:
     return math.log(constant / epsilon) / (2 * tokens**2) - 1
 
 
-def moved(problem: Problem, coefficients: Triple) -> tuple[Tensor, Tensor]:
-    """||W_K(T) - W_K(0)||_F and ||(W_V(T) - W_V(0)) w_O|| (R each), from the Gram matrix G of the training tokens.
-
-    W_K(T) - W_K(0) = Z^T A_K, so the square of its norm is tr(A_K^T G A_K); likewise A_v^T G A_v.
-    """
-    gram, a_k, a_v = problem.train.cross, coefficients.keys, coefficients.values
-    return ((gram @ a_k) * a_k).sum((-2, -1)).clamp(min=0).sqrt(), (
-        (gram @ a_v.unsqueeze(-1)).squeeze(-1) * a_v).sum(-1).clamp(min=0).sqrt()
-
-
 # ------------------------------------------------------------------------------------------------------- the two tables
 
 def setting_of_case(case: str, n_test: int = POINTS) -> Setting:
@@ -154,11 +145,12 @@ def compute(cell: Mapping) -> list[dict]:
     lab = case in LAB_CASES
     problem = simulation.build(setting, "reduced" if lab else "drawn", seeds)
     end = simulation.train(setting, problem, "gd" if lab else "flow")
-    seen, (moved_k, moved_v) = fresh(problem.test, end.coefficients), moved(problem, end.coefficients)
+    seen, moved = fresh(problem.test, end.coefficients), movement(problem.train, end.coefficients)
     scale_k, scale_v = scales(setting, case.split(",")[0])
     rows = []
     for r, seed in enumerate(seeds):
-        common = {"case": case, "seed": seed, "moved_k": float(moved_k[r]), "moved_v": float(moved_v[r]),
+        common = {"case": case, "seed": seed, "moved_k": float(moved.w_k[r]),
+                  "moved_v": float(moved.value_direction[r]),
                   "scale_k": scale_k, "scale_v": scale_v}
         for t in range(setting.n_test):
             rows.append(common | {"point": t, "margin": float(seen.margin[r, t]),
@@ -204,9 +196,7 @@ def scaled_parameters(side: str, epsilon: float, delta: float, d_h_factor: float
     shrink = math.sqrt(d_factor)
     p = dataclasses.replace(p, d=int(d), d_h=int(d_h), sigma_p=p.sigma_p / shrink,
                             sigma_p_tilde=p.sigma_p_tilde / shrink)
-    items = theory.condition_4_1(p, waived)
-    low, high = items[7].needed
-    return dataclasses.replace(p, eta=items[5].needed, sigma_v=items[6].needed, sigma_h=(low * high) ** 0.25)
+    return theory.at_condition(p, waived)
 
 
 def compute_scaling(cell: Mapping) -> dict:
@@ -215,16 +205,16 @@ def compute_scaling(cell: Mapping) -> dict:
     setting = simulation.setting_of(p, n_test=1000)
     problem = simulation.build(setting, "drawn", [cell["seed"]])
     end = simulation.train(setting, problem, "flow")
-    seen, (moved_k, moved_v) = fresh(problem.test, end.coefficients), moved(problem, end.coefficients)
+    seen, moved = fresh(problem.test, end.coefficients), movement(problem.train, end.coefficients)
     scale_k, scale_v = scales(setting, cell["side"])
     logits = seen.logits[..., 0].flatten()
     bound = margin_bound(seen.signal_value, seen.noise_largest, regime.M)
     return dict(cell) | {
         "d": p.d, "d_h": p.d_h, "lg": p.lg, "logit_mean": float(logits.mean()), "logit_std": float(logits.std()),
-        "moved_k": float(moved_k), "moved_v": float(moved_v), "scale_k": scale_k, "scale_v": scale_v,
-        "value_std": float(p.sigma_p_tilde * math.hypot(float(moved_v), p.sigma_v * p.w_o_norm * math.sqrt(p.d))),
+        "moved_k": float(moved.w_k), "moved_v": float(moved.value_direction), "scale_k": scale_k, "scale_v": scale_v,
+        "value_std": p.sigma_p_tilde * math.hypot(moved.value_direction, p.sigma_v * p.w_o_norm * math.sqrt(p.d)),
         "signal_value": float(seen.signal_value.mean()), "test_loss": float(seen.loss.mean()),
-        "lemma_loss": float(torch.nn.functional.softplus(-bound).mean())}
+        "lemma_loss": float(sample_losses(bound, torch.ones_like(bound)).mean())}
 
 
 def scaling_plan(folder: str | Path = regime.RESULTS, profile: str = "lab") -> Plan:

@@ -66,9 +66,7 @@ def scaled(n_samples: int, tokens: int, snr: float, d_h: int, w_o_norm: float = 
     sigma_p = 1 / (snr * math.sqrt(D))
     p = Parameters(N=n_samples, M=tokens, d=D, d_h=d_h, signal_norm=1.0, sigma_p=sigma_p, epsilon=regime.EPSILON,
                    sigma_p_tilde=5 * math.sqrt(tokens) * sigma_p, delta=regime.DELTA, w_o_norm=w_o_norm)
-    items = theory.condition_4_1(p)
-    low, high = items[7].needed
-    return dataclasses.replace(p, eta=items[5].needed, sigma_v=items[6].needed, sigma_h=(low * high) ** 0.25)
+    return theory.at_condition(p)
 
 
 # ------------------------------------------------------------------------------------------------------------- one run

@@ -19,7 +19,7 @@ import pandas as pd
 from vitbo_lib import regime, simulation, store, symmetric
 from vitbo_lib.data import one_of, seeds_of_even_classes
 from vitbo_lib.errors import UserError
-from vitbo_lib.observables import observe, view
+from vitbo_lib.observables import by_token_type, observe, view
 from vitbo_lib.store import Table
 from vitbo_lib.sweep import Plan
 from vitbo_lib.theory import Parameters, needs
@@ -86,14 +86,9 @@ def compute(cell: Cell) -> dict:
     setting = simulation.setting_of(parameters(cell.N, cell.M, cell.ratio, cell.start), n_test=500)
     problem = simulation.build(setting, "drawn", [cell.seed])
     trained = simulation.train(setting, problem, "flow")
-    found = {name: float(value) for name, value in observe(problem, trained.coefficients).items()}
-    seen = view(problem.train, trained.coefficients)
-    on_signal = seen.phi[0, :, :, 0].mean(0)
-    weak = cell.M > 2
-    by_type = {"mu_query": float(on_signal[0]), "xi2_query": float(on_signal[1]),
-               "weak_query": float(on_signal[2:].mean()) if weak else None, "time": float(trained.time),
-               "v_weak": float((seen.labels[..., None] * seen.values[..., 2:]).mean()) if weak else None}
-    return dataclasses.asdict(cell) | {name: (found | by_type)[name] for name in OBSERVED}
+    found = observe(problem, trained.coefficients) | by_token_type(view(problem.train, trained.coefficients))
+    found = {name: float(value) for name, value in (found | {"time": trained.time}).items()}
+    return dataclasses.asdict(cell) | {name: None if math.isnan(found[name]) else found[name] for name in OBSERVED}
 
 
 def table(folder: str | Path = RESULTS, cells: Sequence[Cell] = ()) -> Table:

@@ -265,6 +265,21 @@ def hypothesis_4_2(p: Parameters, constants: Constants | None = None) -> Hypothe
                       "proof of Lemma E.3: N SNR^2 <= 4, and C_p^2 > 24 M")
 
 
+def at_condition(p: Parameters, constants: Constants | None = None) -> Parameters:
+    """`p` with eta and sigma_V at their caps (6), (7), and sigma_h^2 at the geometric mean of its window (8).
+
+    A cap whose numbers are not all given stays None; `UserError` where those of items (7) and (8) are missing.
+
+    >>> at_condition(Parameters(N=64, M=2, d=10**16, d_h=10**8, signal_norm=1, sigma_p=1e-8, w_o_norm=1, delta=0.01)
+    ...              ).sigma_v
+    0.01
+    """
+    needs(p, "N", "M", "d", "d_h", "signal_norm", "sigma_p", "w_o_norm", "delta")
+    items = condition_4_1(p, constants)
+    low, high = items[7].needed
+    return dataclasses.replace(p, eta=items[5].needed, sigma_v=items[6].needed, sigma_h=(low * high) ** 0.25)
+
+
 def smallest_configuration(N: int, M: int, snr: float, epsilon: float, delta: float,
                            constants: Constants | None = None, signal_norm: float = 1.0) -> Parameters:
     """The smallest d_h, then the smallest d, that meet Condition 4.1, with eta, sigma_V at their caps.
@@ -292,9 +307,7 @@ def smallest_configuration(N: int, M: int, snr: float, epsilon: float, delta: fl
     sigma_p = signal_norm / (snr * math.sqrt(d))
     p = dataclasses.replace(base, d=d, d_h=d_h, sigma_p=sigma_p, sigma_p_tilde=5 * math.sqrt(M) * sigma_p,
                             w_o_norm=math.sqrt(c.w_o_low * c.w_o_high))
-    items = condition_4_1(p, c)
-    low, high = items[7].needed
-    p = dataclasses.replace(p, eta=items[5].needed, sigma_v=items[6].needed, sigma_h=(low * high) ** 0.25)
+    p = at_condition(p, c)
     unmet = [item for item in condition_4_1(p, c) if not item.met]
     if unmet:
         said = "; ".join(f"({i.number}) {i.statement}: given {i.given:.4g}, needed {_number(i.needed)}" for i in unmet)

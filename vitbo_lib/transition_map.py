@@ -22,7 +22,7 @@ from torch import Tensor
 from vitbo_lib import regime, simulation, store
 from vitbo_lib.data import one_of, sample_labels, seeds_of_even_classes, whole
 from vitbo_lib.intervals import Interval, mean_interval, slope_interval
-from vitbo_lib.observables import observe, view
+from vitbo_lib.observables import by_token_type, observe, view
 from vitbo_lib.phase_diagram import crossing
 from vitbo_lib.seeds import stream
 from vitbo_lib.store import Table
@@ -56,7 +56,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 KEY = ("M", "N", "ratio", "seed")
 COLUMNS = ("time", "train_loss", "test_loss", "test_error", "attention_signal", "attention_xi2", "mu_query",
            "xi2_query", "weak_query", "v_signal", "v_xi2", "v_weak", "fresh_attention", "fresh_noise_attention",
-           "samples_on_signal", "samples_between", "share_plus", "share_minus", "positives", "items", "seconds")
+           "samples_between", "share_plus", "share_minus", "positives", "items", "seconds")
 BETWEEN = (0.1, 0.9)  # a sample whose share of attention lies there has not decided
 
 
@@ -79,18 +79,14 @@ def compute(cell: Cell) -> dict:
     trained = simulation.train(setting, problem, "flow")
     seconds = time.process_time() - began
     seen, fresh = (view(points, trained.coefficients) for points in (problem.train, problem.test))
-    found = {name: float(value) for name, value in observe(problem, trained.coefficients).items()}
+    found = observe(problem, trained.coefficients) | by_token_type(seen)
+    found = {name: None if value.isnan() else float(value) for name, value in found.items()}
     on_signal, on_xi2 = seen.phi[0, ..., 0], seen.phi[0, ..., 1]  # (N M): by sample and query
     share = on_signal.mean(-1) / (on_signal + on_xi2).mean(-1)
-    weak, plus = cell.M > 2, seen.labels[0] > 0
+    plus = seen.labels[0] > 0
     return dataclasses.asdict(cell) | found | {
-        "time": float(trained.time), "mu_query": float(on_signal[:, 0].mean()),
-        "xi2_query": float(on_signal[:, 1].mean()),
-        "weak_query": float(on_signal[:, 2:].mean()) if weak else None,
-        "v_weak": float((seen.labels[..., None] * seen.values[..., 2:]).mean()) if weak else None,
-        "fresh_attention": float(fresh.phi[..., 0, 0].mean()),
+        "time": float(trained.time), "fresh_attention": float(fresh.phi[..., 0, 0].mean()),
         "fresh_noise_attention": float(fresh.phi[..., 1:, 0].mean()),
-        "samples_on_signal": float((share > 0.5).double().mean()),
         "samples_between": float(((share > BETWEEN[0]) & (share < BETWEEN[1])).double().mean()),
         "share_plus": float(share[plus].mean()) if plus.any() else None,
         "share_minus": float(share[~plus].mean()) if not plus.all() else None, "positives": int(plus.sum()),
@@ -155,12 +151,11 @@ def derived(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows with `share`, the signal's part of the attention that signal and xi_2 have, and T in the theorems' units.
 
     `time_benign` = T eta epsilon ||mu||^2 ||w_O||^2 and `time_harmful` = T eta epsilon sigma_p_tilde^2 d ||w_O||^2 / N,
-    which is C_p^2 times the unit of Theorem 4.2. Predicted: 2 and 1 (`vitbo_lib.stages`). `even`: whether the classes
-    are equally large.
+    which is C_p^2 times the unit of Theorem 4.2. Predicted: 2 and 1 (`vitbo_lib.stages`).
     """
     both = rows["attention_signal"] + rows["attention_xi2"]
     return rows.assign(share=rows["attention_signal"] / both, time_benign=rows["time"] * EPSILON,
-                       time_harmful=rows["time"] * EPSILON / rows["ratio"], even=2 * rows["positives"] == rows["N"])
+                       time_harmful=rows["time"] * EPSILON / rows["ratio"])
 
 
 def even(rows: pd.DataFrame) -> pd.DataFrame:
@@ -267,8 +262,7 @@ def class_positions(rows: pd.DataFrame) -> pd.DataFrame:
 def _calm(n_samples: int, ratios: Sequence[float], seeds: Sequence[int]) -> pd.DataFrame:
     """Runs at M = 2 from W_V of `CALM_SCALE` times the cap of item (7), which the item allows; logits start as drawn.
 
-    Columns M, N, ratio, seed, positives, share, share_plus,
-    share_minus as in the map.
+    Columns M, N, ratio, seed, positives, share, share_plus, share_minus as in the map.
     """
     parts = []
     for ratio in ratios:

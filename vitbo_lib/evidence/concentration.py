@@ -92,7 +92,7 @@ def least_d_h() -> Evidence:
     """From which d_h on the lengths of C.3 hold, in units of lg."""
     p = PLACES["regime"]
     least = concentration.least_dimension(2 * (2 + p.N * (p.M - 1)), DELTA)
-    at, below = (concentration.lemma_c_3(concentration.at_condition(dataclasses.replace(p, d_h=d_h)))
+    at, below = (concentration.lemma_c_3(theory.at_condition(dataclasses.replace(p, d_h=d_h)))
                  for d_h in (least, least // 2))
     shares = [proportion_interval(found.norms, found.sets) for found in (at, below)]
     right = shares[0].low <= DELTA < shares[1].low
