@@ -1,8 +1,11 @@
 """The `vitbo` command from outside: mistakes are one line on standard error and exit code 2."""
 
 import os
+import signal
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from vitbo_lib.errors import UserError
 
@@ -13,7 +16,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command; the exit code: 0, 2 for a mistake in the request (one line on stderr), 130 when interrupted."""
     args = None
     try:
-        from vitbo_lib.commands import build_parser  # loads torch, which takes a while: Ctrl-C may come already here
+        with _loading():
+            from vitbo_lib.commands import build_parser  # loads torch, which takes a while
 
         args = build_parser().parse_args(argv)
         args.run(args)
@@ -38,6 +42,28 @@ def main(argv: list[str] | None = None) -> int:
         say("interrupted")
         return 130
     return 0
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """While libraries are loaded, Ctrl-C ends the process at once, before anything is written: as an exception inside a
+    half-loaded library it may be swallowed there and come out as another."""
+    ours = (threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    if not ours:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupted(*_) -> None:
+    with suppress(OSError):  # not print: it may be in the middle of a line
+        os.write(2, b"vitbo: interrupted\n")
+    os._exit(130)
 
 
 def say(text: str) -> None:

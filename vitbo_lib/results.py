@@ -34,7 +34,8 @@ class Stored:
     """One table: its file `name`.csv, what it holds, and `plan(folder, profile)`, the grid that fills it.
 
     `tolerance`: how far a number computed anew, elsewhere, may be from the stored one, relative to its size, absolute
-    below 1; above rounding where training is long and in single precision. `seconds`: about how long the dearest row takes.
+    below 1; above rounding where training is long and in single precision. `seconds`: about how long the dearest row
+    takes.
     """
 
     name: str

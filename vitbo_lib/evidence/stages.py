@@ -49,7 +49,9 @@ SECOND_STAGE = (
     _claim("C37", "Gaps of logits grow like $\\log(1 + c (t - T_1)^2)$", "Lemma 5.3", BENIGN, (logits.growth, "benign"),
            HOLDS, "power of t in e^Λ, counted from T_1 and from 0; least c",
            "1.6 to 3, set after a first look: T_1 is not sharp; c > 0", "scaling", SWEEPS),
-    _claim("C38", "$c$ grows like $d_h^{1/2}$, for $q_\\pm$ like $\\norm{w_O}^2$; the printed $1/N$ is right for noise queries only",
+    _claim("C38",
+           "$c$ grows like $d_h^{1/2}$, for $q_\\pm$ like $\\norm{w_O}^2$; the printed $1/N$ is right for noise "
+           "queries only",
            "Lemma 5.3; for $1/N$ ours", BENIGN, logits.coefficient, HOLDS, "log-log slopes of c",
            "0.05 in d_h; else 0.25, set after a first look", "scaling", SWEEPS),
     _claim("C40",
