@@ -232,6 +232,43 @@ def test_ctrl_c_is_one_line_at_any_time(after):
     assert (process.returncode, out, err) == (130, "", "vitbo: interrupted\n")
 
 
+SWALLOWS = """
+import os, signal, sys, time
+from vitbo_lib import cli
+class Library:
+    def find_spec(self, name, *_):
+        if name == "vitbo_lib.commands":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(10)
+            except KeyboardInterrupt:
+                raise RecursionError("half loaded") from None
+sys.meta_path.insert(0, Library())
+if {planted}:
+    cli._interrupted = signal.default_int_handler
+sys.exit(cli.main(["condition", "--N", "4"]))
+"""
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_ctrl_c_that_a_library_swallows_while_it_loads(planted):
+    """As numpy did: the interrupt came out of its import as a RecursionError."""
+    found = subprocess.run([sys.executable, "-c", SWALLOWS.format(planted=planted)], capture_output=True, text=True,
+                           preexec_fn=heeds_ctrl_c)
+    right = (found.returncode, found.stdout, found.stderr) == (130, "", "vitbo: interrupted\n")
+    assert right != planted, found.stderr
+
+
+def test_ctrl_c_is_heeded_as_before_once_libraries_are_loaded(capsys):
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert cli.main(["condition", "--N", "4"]) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
 def test_a_killed_table_is_continued_and_two_at_once_agree(tmp_path):
     table = tmp_path / "killed/figure_1_undivided.csv"

@@ -21,7 +21,7 @@ QUICK = Training(epsilon=0.2, learning_rate=0.01, batch=10, epochs=300)
 
 def rounding(values):
     """Of sums whose largest is the largest of `values`: another processor adds in another order."""
-    return 1e-12 * float(values.abs().max())
+    return 1e-12 * float(values.detach().abs().max())
 
 
 def check_against_torch(attention, heads=4, width=16):

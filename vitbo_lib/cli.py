@@ -61,8 +61,9 @@ def _loading() -> Iterator[None]:
 
 
 def _interrupted(*_) -> None:
-    with suppress(OSError):  # not print: it may be in the middle of a line
-        os.write(2, b"vitbo: interrupted\n")
+    if sys.stderr is not None:  # closed by the caller: the number 2 may be another file by now
+        with suppress(OSError):
+            os.write(2, b"vitbo: interrupted\n")  # not print, which the signal may have interrupted
     os._exit(130)
 
 
